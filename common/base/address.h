@@ -19,24 +19,23 @@ struct HostPort {
   }
 };
 
-// Reads "127.0.0.1:29500", "node-7.cluster:29500" or "[::1]:29500". InvalidArgument if it is none
-// of these; the message says what was found and expected, without a prefix. Names are not looked
-// up.
+// Reads "127.0.0.1:29500", "node-7.cluster:29500" or "[::1]:29500". InvalidArgument for any other
+// text; the message says what was found and expected, without a prefix. Names are not resolved.
 absl::StatusOr<HostPort> ParseAddress(absl::string_view text);
 
-// Reads one address, or several of one host behind commas: "10.0.0.7:29500,10.1.0.7:29500". Several
-// must be IPv4 addresses, or all IPv6, which is what gRPC connects to as one. InvalidArgument
-// likewise.
+// Reads one address, or a comma-separated list of addresses of one host:
+// "10.0.0.7:29500,10.1.0.7:29500". The addresses of a list must all be IPv4 or all IPv6, because
+// gRPC takes them as one target. InvalidArgument likewise.
 absl::StatusOr<std::vector<HostPort>> ParseAddresses(absl::string_view text);
 
-// Likewise, to connect to: port 0, which stands for any that is free, is none.
+// The same for addresses to connect to: port 0, which means any free port, is refused.
 absl::StatusOr<std::vector<HostPort>> ParseReachableAddresses(absl::string_view text);
 
-// What ParseAddress reads to `address`, and gRPC connects to.
+// Text that ParseAddress reads back to `address`, and that gRPC can connect to.
 std::string ToString(const HostPort& address);
 
-// What ParseAddresses has read, as the target of a gRPC channel, which connects to the first that
-// answers.
+// The target of a gRPC channel for addresses that ParseAddresses has read. The channel connects to
+// the first address that answers.
 std::string ChannelTarget(const std::vector<HostPort>& addresses);
 
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// Which start of which machine this is.
+// Identifies the current boot of this machine.
 #ifndef RUBATO_COMMON_BASE_BOOT_ID_H_
 #define RUBATO_COMMON_BASE_BOOT_ID_H_
 
@@ -7,8 +7,8 @@
 
 namespace rubato {
 
-// Differs from one start of a machine to the next, and between machines: processes that find the
-// same share a kernel, its memory and its page cache. Empty where the kernel does not tell.
+// Changes at every boot and differs between machines: processes that read the same ID share a
+// kernel, its memory and its page cache. Empty if the kernel does not provide it.
 inline std::string BootId() {
   std::string id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);

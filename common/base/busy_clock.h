@@ -1,5 +1,5 @@
-// For how long a thread has been at one thing, for others to ask: one that only waits says so, one
-// that hangs cannot.
+// How long a thread has been busy with one task, readable by other threads. A thread that only
+// waits calls Wait; one that hangs cannot.
 #ifndef RUBATO_COMMON_BASE_BUSY_CLOCK_H_
 #define RUBATO_COMMON_BASE_BUSY_CLOCK_H_
 
@@ -14,7 +14,7 @@ namespace rubato {
 // Any thread.
 class BusyClock {
  public:
-  // Something begins, or, behind Wait, goes on.
+  // A task begins, or goes on after Wait.
   void Begin() { since_ = MonotonicNanos(); }
   // From now on it waits for others.
   void Wait() { since_ = 0; }

@@ -15,7 +15,7 @@ absl::string_view AsBytes(absl::Span<const T> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-// The lowest `bytes` bytes of a number, as files and messages have it.
+// The lowest `bytes` bytes of a number, in the byte order of files and messages.
 inline std::string LittleEndian(uint64_t value, int bytes) {
   std::string text;
   for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> 8 * i & 255);

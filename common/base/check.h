@@ -1,6 +1,6 @@
-// RUBATO_CHECK states an invariant of our own code; a user's or a peer's input never meets it (that
-// is what absl::Status is for). Shaped like Abseil's CHECK, which the packaged Abseil does not have
-// yet.
+// RUBATO_CHECK states an invariant of our own code. Input from a user or a peer is never checked
+// with it, but with absl::Status. Shaped like Abseil's CHECK, which the packaged Abseil does not
+// have yet.
 #ifndef RUBATO_COMMON_BASE_CHECK_H_
 #define RUBATO_COMMON_BASE_CHECK_H_
 

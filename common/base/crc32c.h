@@ -9,9 +9,9 @@
 
 namespace rubato {
 
-// Of what had the checksum `before`, followed by `bytes`. With the processor's instruction for it
-// where there is one (SSE 4.2: some 8 bytes in a cycle, in 3 of what is shorter than 12 KiB), else
-// byte by byte from a table.
+// The checksum of data whose checksum is `before`, followed by `bytes`. Uses the processor's
+// instruction where there is one (SSE 4.2: some 8 bytes in a cycle; in 3 cycles for data shorter
+// than 12 KiB), else a table, byte by byte.
 uint32_t Crc32c(absl::string_view bytes, uint32_t before = 0);
 
 }  // namespace rubato

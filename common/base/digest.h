@@ -17,7 +17,7 @@ class Sha256 {
   Sha256();
 
   void Update(absl::string_view bytes);
-  // 64 lower-case hexadecimal digits. The object then stands at its beginning again.
+  // 64 lower-case hexadecimal digits. Resets the object to its initial state.
   std::string FinishHex();
 
  private:

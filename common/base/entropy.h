@@ -1,5 +1,5 @@
-// Bits that nobody can repeat, for names and keys that nobody else has; nothing of the training is
-// drawn from them (common/base/random.h).
+// Random bits that cannot be reproduced, for unique names and keys. Training never uses them (see
+// common/base/random.h).
 #ifndef RUBATO_COMMON_BASE_ENTROPY_H_
 #define RUBATO_COMMON_BASE_ENTROPY_H_
 

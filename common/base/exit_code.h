@@ -9,16 +9,16 @@
 
 namespace rubato {
 
-// Of a process that failed, and of one for which repeating cannot help: a mistake in what it was
-// given. 0: it is done; 128 + signal: a signal ended it.
+// Exit codes of a process that failed, and of one that would fail again if repeated, because its
+// input is wrong. 0: success; 128 + signal: a signal ended it.
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
-// Of a script that has lost those who work for it, and is to be started again (EX_TEMPFAIL of
+// Exit code of a script that has lost its workers and should be started again (EX_TEMPFAIL of
 // sysexits.h; python/rubato/errors.py).
 constexpr int kExitTryAgain = 75;
 
-// How long a job that is told to end may take to do so in order: to finish its step without those
-// that do not answer, and to write a checkpoint.
+// How long a job that is told to end may take for a clean end: to finish its step without the
+// processes that do not answer, and to write a checkpoint.
 constexpr absl::Duration kStopGrace = absl::Seconds(30);
 
 // 0 for OK; kExitUsage for InvalidArgument, NotFound, FailedPrecondition, OutOfRange and
@@ -29,14 +29,14 @@ int ExitCode(const absl::Status& status);
 // Cancelled, remembering which signal asked.
 absl::Status InterruptedBy(int signal);
 
-// The same, remembering that the process ends because another did: told so, or left alone. Such a
-// reason is printed as `stopped: ` (common/base/log.h), so that the launcher can tell a victim from
-// a culprit.
+// The same status, marked to say that this process ends because another one did: it was told to, or
+// it lost its peers. Such a reason is printed as `stopped: ` (common/base/log.h), so that the
+// launcher can tell a victim from a culprit.
 absl::Status StoppedByOthers(absl::Status status);
 bool IsStoppedByOthers(const absl::Status& status);
 
-// Of a process that was told to end with `exit_code`: `refused`, it does not fit the job; else the
-// job is over.
+// The status of a process that was told to end with `exit_code`. `refused`: it does not fit the
+// job; otherwise the job is over.
 absl::Status ToldToStop(int exit_code, absl::string_view reason, bool refused);
 
 }  // namespace rubato

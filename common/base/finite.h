@@ -1,5 +1,5 @@
-// Finds what is not finite: infinities and non-numbers, which a gradient or a loss must not bring
-// into parameters.
+// Finds values that are not finite (infinities and NaN), which must not get from a gradient or a
+// loss into the parameters.
 #ifndef RUBATO_COMMON_BASE_FINITE_H_
 #define RUBATO_COMMON_BASE_FINITE_H_
 
@@ -12,8 +12,7 @@ namespace rubato {
 // The index of the first value that is not finite; values.size() if all are.
 size_t FirstNonFinite(absl::Span<const float> values);
 
-// The same of values that lie at any address, such as the inside of a received message: 4n bytes,
-// little-endian.
+// The same for unaligned values, such as those inside a received message: 4n bytes, little-endian.
 size_t FirstNonFinite(const char* bytes, size_t n);
 
 }  // namespace rubato

@@ -29,7 +29,8 @@ class Flags {
   enum Need { kOptional, kRequired };
   // What the command line asks for: to go on, or only to print.
   enum class Request { kRun, kHelp, kVersion };
-  // Where a value goes; what it holds when the flag is declared is the default that the help shows.
+  // Where a value is stored. Its value when the flag is declared is the default that the help
+  // shows.
   using Target = std::variant<std::string*, bool*, int*, int64_t*, std::vector<std::string>*>;
 
   // `program` opens the usage line: "rubato-server", "rubato train". Examples are whole command
@@ -43,7 +44,7 @@ class Flags {
   // Positional arguments fill their targets in the order of declaration; optional ones last.
   void AddPositional(std::string* target, absl::string_view value_name, absl::string_view help,
                      Need need = kRequired);
-  // The last one, of which there may be any number, but one at least if it is required.
+  // The last positional argument, which takes any number of values; at least one if it is required.
   void AddPositional(std::vector<std::string>* target, absl::string_view value_name,
                      absl::string_view help, Need need = kRequired);
 
@@ -56,8 +57,8 @@ class Flags {
   // Usage, description, flags with their defaults, examples. Ends in a newline.
   std::string Help() const;
 
-  // Parse, then what a main does with the outcome: prints help or version (0) or the error (2) and
-  // returns the exit code; nothing when the program is to run. argv[0] is skipped.
+  // Parses, then does what main would do with the result: prints the help or version (returns 0) or
+  // the error (returns 2). Returns nullopt if the program is to run. argv[0] is skipped.
   std::optional<int> Handle(int argc, char** argv) const;
   std::optional<int> Handle(const std::vector<std::string>& arguments) const;
 

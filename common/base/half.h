@@ -8,8 +8,8 @@
 
 #include "common/base/host_device.h"
 
-// Of a function for GPUs, which on the CPU is compiled anew inside each kernel that calls it (see
-// RUBATO_ALWAYS_INLINE in isa.h).
+// Marks a function that GPUs use too. On the CPU it is compiled anew inside each kernel that calls
+// it (see RUBATO_ALWAYS_INLINE in isa.h).
 #ifdef __CUDACC__
 #define RUBATO_HALF RUBATO_HOST_DEVICE
 #else
@@ -30,7 +30,7 @@ RUBATO_HALF float FloatOf(uint32_t bits) {
   return value;
 }
 
-// A choice that is computed, not jumped: both sides are always formed.
+// A branch-free choice: both sides are always computed.
 RUBATO_HALF uint32_t Select(bool condition, uint32_t yes, uint32_t no) {
   const uint32_t mask = -static_cast<uint32_t>(condition);
   return (yes & mask) | (no & ~mask);

@@ -1,15 +1,15 @@
 #ifndef RUBATO_COMMON_BASE_HOST_DEVICE_H_
 #define RUBATO_COMMON_BASE_HOST_DEVICE_H_
 
-// Before a function that is compiled for GPUs too, by nvcc. The same function runs on the CPU,
-// where tests look at it.
+// Marks a function that nvcc also compiles for GPUs. The same function runs on the CPU, where it is
+// tested.
 #ifdef __CUDACC__
 #define RUBATO_HOST_DEVICE __host__ __device__ __forceinline__
 #else
 #define RUBATO_HOST_DEVICE inline
 #endif
 
-// Before a loop whose count is known, and which a GPU's compiler is to write out.
+// Marks a loop with a constant trip count that the compiler for GPUs is to unroll.
 #ifdef __CUDA_ARCH__
 #define RUBATO_UNROLL _Pragma("unroll")
 #else

@@ -23,7 +23,8 @@
 #define RUBATO_AVX512
 #endif
 
-// For the body of a kernel: compiled anew, for that level, inside each function that calls it.
+// For the body of a kernel: it is compiled inside each function that calls it, for the level of
+// that function.
 #define RUBATO_ALWAYS_INLINE inline __attribute__((always_inline))
 
 namespace rubato {

@@ -20,8 +20,8 @@ namespace rubato {
 // other way are not allowed. No alignment beyond that of a float is needed.
 void Add(const float* a, const float* b, float* out, size_t n);
 
-// The same for summands that lie at any address, such as the inside of a received message: 4n
-// bytes, little-endian. `out` may be `a`; it must not overlap `b`.
+// The same for unaligned summands, such as those inside a received message: 4n bytes,
+// little-endian. `out` may be `a`; it must not overlap `b`.
 void Add(const float* a, const char* b, float* out, size_t n);
 
 }  // namespace rubato

@@ -1,5 +1,5 @@
-// What follows from cluster.lease, within which everybody notices that a peer has vanished. To find
-// it takes time, so less silence is borne than a lease.
+// Time limits derived from cluster.lease, within which every process notices that a peer has
+// vanished. Noticing takes time, so the silence that is tolerated is shorter than a lease.
 #ifndef RUBATO_COMMON_BASE_LEASE_H_
 #define RUBATO_COMMON_BASE_LEASE_H_
 
@@ -12,25 +12,26 @@ namespace rubato {
 // How often a process with a lease says that it is alive.
 inline absl::Duration HeartbeatInterval(absl::Duration lease) { return lease / 5; }
 
-// How long it may take to find that more silence has come than is borne.
+// How long it may take to notice that a peer has been silent for longer than is tolerated.
 inline absl::Duration LeaseMargin(absl::Duration lease) {
   return std::min(lease / 8, absl::Milliseconds(500));
 }
 
-// Who is silent for longer is taken for dead: it has missed four heartbeats in a row, or has been
-// asked and not answered (KeepAlive).
+// A peer that is silent for longer is considered dead: it has missed four heartbeats in a row, or
+// has not answered a keep-alive ping (KeepAlive).
 inline absl::Duration BorneSilence(absl::Duration lease) { return lease - LeaseMargin(lease); }
 
-// How often the coordinator looks who is silent: ten times a second, more often for short leases.
+// How often the coordinator checks for silent peers: ten times a second, more often for short
+// leases.
 inline absl::Duration LeaseTick(absl::Duration lease) { return LeaseMargin(lease) / 5; }
 
-// When a connection breaks that nothing comes through. gRPC's keep-alive asks when nothing has come
-// for `ask`, and breaks the connection if nothing comes for `answer` behind that: a peer that falls
-// silent is given up after `answer` at the earliest, if it was asked just before, and after both at
-// the latest. Who has heartbeats is judged by them first. But gRPC's clients ask once a second at
-// most (next_allowed_ping_interval in its chttp2 transport): one that asked just before the server
-// fell silent would notice up to a second later. So servers ask first: as long as one lives, no
-// client need ask.
+// When a silent connection is broken. gRPC's keep-alive sends a ping when nothing has arrived for
+// `ask`, and breaks the connection if nothing arrives for `answer` after that. So a silent peer is
+// given up after `answer` at the earliest, if the ping was sent just before, and after both at the
+// latest. Peers that send heartbeats are judged by these first. But gRPC's clients ping once a
+// second at most (next_allowed_ping_interval in its chttp2 transport): a client that sent a ping
+// just before the server fell silent would notice up to a second later. So servers ping first: as
+// long as a server lives, no client needs to.
 struct KeepAlive {
   explicit KeepAlive(absl::Duration lease)
       : ask(LeaseMargin(lease) * 3 / 5),

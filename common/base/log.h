@@ -34,7 +34,7 @@ enum class LogLevel { kInfo, kWarning, kError };
 enum class LogFormat { kText, kJson };
 
 // key=value of a line. Floats are printed with six significant digits, a value with spaces in
-// quotes. In JSON numbers and booleans are that, and what is not finite is null.
+// quotes. In JSON, numbers and booleans keep their type, and a number that is not finite is null.
 struct LogField {
   LogField(absl::string_view key, absl::string_view value) : key(key), value(value) {}
   LogField(absl::string_view key, const char* value) : key(key), value(value) {}

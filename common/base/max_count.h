@@ -10,7 +10,7 @@ namespace rubato {
 // thousands of them fit into 64 bits.
 constexpr int64_t kMaxCount = int64_t{1} << 50;
 
-// The count that a file tells by any number, within 0 and kMaxCount.
+// A number from a file as a count, clamped to [0, kMaxCount].
 constexpr int64_t ClampedCount(double number) {
   if (!(number > 0)) return 0;
   return number < static_cast<double>(kMaxCount) ? static_cast<int64_t>(number) : kMaxCount;

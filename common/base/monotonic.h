@@ -1,5 +1,5 @@
-// Time that nobody sets, for deadlines and lengths of time: the wall clock may be stepped, by hand
-// or by NTP, and what waits for an hour of it may wait for a year, or not at all.
+// A monotonic clock, for deadlines and durations. The wall clock may be stepped, by hand or by NTP,
+// and then a wait of an hour may take a year, or no time at all.
 #ifndef RUBATO_COMMON_BASE_MONOTONIC_H_
 #define RUBATO_COMMON_BASE_MONOTONIC_H_
 
@@ -14,13 +14,14 @@
 
 namespace rubato {
 
-// Nanoseconds since some moment of the host's, the same for all of its processes.
+// Nanoseconds since a fixed moment, which is the same for all processes of the host.
 int64_t MonotonicNanos();
-// The same as a time, which has no date: it is compared with others of this function alone.
+// The same as an absl::Time without a date: compare it only with other results of this function.
 absl::Time MonotonicNow();
 
-// As absl::Mutex, with waits that end by MonotonicNow: those of the packaged Abseil end by the wall
-// clock. Conditions are evaluated by who unlocks, so that a waiter wakes only when its own holds.
+// Like absl::Mutex, but waits use MonotonicNow: those of the packaged Abseil use the wall clock.
+// The thread that unlocks evaluates the conditions, so a waiter wakes only when its own condition
+// holds.
 class ABSL_LOCKABLE MonotonicMutex {
  public:
   MonotonicMutex() = default;
@@ -34,7 +35,8 @@ class ABSL_LOCKABLE MonotonicMutex {
   void Await(const absl::Condition& condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
     AwaitUntil(condition, absl::InfiniteFuture());
   }
-  // Returns when the condition holds or `deadline` (of MonotonicNow) has come; whether it holds.
+  // Waits until the condition holds or `deadline` (of MonotonicNow) has passed; returns whether the
+  // condition holds.
   bool AwaitUntil(const absl::Condition& condition, absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(this);
   bool AwaitFor(const absl::Condition& condition, absl::Duration longest)
@@ -47,7 +49,7 @@ class ABSL_LOCKABLE MonotonicMutex {
     const absl::Condition& condition;
     std::condition_variable wake;
   };
-  // Wakes whose conditions hold.
+  // Wakes the waiters whose conditions hold.
   void WakeWaiters();
 
   std::mutex mutex_;

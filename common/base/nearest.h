@@ -1,4 +1,4 @@
-// What a mistyped word was meant to be.
+// Suggests a correction for a mistyped word.
 #ifndef RUBATO_COMMON_BASE_NEAREST_H_
 #define RUBATO_COMMON_BASE_NEAREST_H_
 
@@ -10,8 +10,8 @@
 namespace rubato {
 
 // The candidate that `word` most likely stands for, by edit distance; empty if none is near enough
-// to be meant. Case does not matter, and hyphens, underscores and spaces are equal. What a
-// candidate begins with stands for it as well: "run" for "run-dir".
+// to be meant. Case does not matter, and hyphens, underscores and spaces are equal. A prefix of a
+// candidate matches it as well: "run" for "run-dir".
 std::string NearestWord(absl::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace rubato

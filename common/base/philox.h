@@ -1,5 +1,5 @@
 // Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. For the
-// CPU and for GPUs; what draws by it stands in random.h.
+// CPU and for GPUs; random.h has the functions that draw numbers with it.
 #ifndef RUBATO_COMMON_BASE_PHILOX_H_
 #define RUBATO_COMMON_BASE_PHILOX_H_
 
@@ -11,7 +11,7 @@ namespace rubato {
 namespace philox {
 
 constexpr int kRounds = 10;
-// What the halves of the key grow by from round to round.
+// The increments of the two halves of the key from round to round.
 constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
 
 RUBATO_HOST_DEVICE __attribute__((always_inline)) void Round(uint32_t k0, uint32_t k1, uint32_t& c0,
@@ -25,8 +25,7 @@ RUBATO_HOST_DEVICE __attribute__((always_inline)) void Round(uint32_t k0, uint32
   c3 = static_cast<uint32_t>(p0);
 }
 
-// By recursion, so that no loop is left inside a loop over counters: that then works on several of
-// them side by side.
+// Recursive, so that a loop over counters contains no inner loop and can be vectorised.
 template <int rounds>
 RUBATO_HOST_DEVICE __attribute__((always_inline)) void Rounds(uint32_t k0, uint32_t k1,
                                                               uint32_t* c) {

@@ -1,4 +1,4 @@
-// Text of others, made safe to be shown.
+// Makes text from other processes safe to display.
 #ifndef RUBATO_COMMON_BASE_PRINTABLE_H_
 #define RUBATO_COMMON_BASE_PRINTABLE_H_
 
@@ -8,9 +8,9 @@
 
 namespace rubato {
 
-// `text` with what would command a terminal written as \xNN: control characters, C1's among them,
-// characters that turn the direction of writing, and bytes that are no UTF-8. Newlines, too: the
-// result is one line.
+// Escapes as \xNN what a terminal could interpret: control characters (C0 and C1), characters that
+// change the writing direction, and bytes that are not UTF-8. Newlines too, so the result is one
+// line.
 std::string Printable(absl::string_view text);
 
 }  // namespace rubato

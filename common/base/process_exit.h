@@ -18,8 +18,8 @@ namespace rubato {
 // ignored from then on (a write to a closed pipe fails instead), and standard descriptors that are
 // closed are /dev/null.
 //
-// While no callback is set, a signal ends the process at once with 128 + its number; so does the
-// second one always.
+// While no callback is set, a signal ends the process at once with 128 + its number. A second
+// signal always does so.
 class SignalWatcher {
  public:
   SignalWatcher();

@@ -1,5 +1,5 @@
-// Random numbers as pure functions of (key, counter): no state, so that any value of a stream can
-// be had by anyone in any order.
+// Random numbers as pure functions of (key, counter): no state, so that anyone can compute any
+// value of a stream, in any order.
 #ifndef RUBATO_COMMON_BASE_RANDOM_H_
 #define RUBATO_COMMON_BASE_RANDOM_H_
 

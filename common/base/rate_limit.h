@@ -1,4 +1,4 @@
-// How often something may happen that others can bring about.
+// Limits the rate of events that others can cause.
 #ifndef RUBATO_COMMON_BASE_RATE_LIMIT_H_
 #define RUBATO_COMMON_BASE_RATE_LIMIT_H_
 
@@ -11,10 +11,10 @@ namespace rubato {
 // A token bucket. For one thread.
 class RateLimit {
  public:
-  // So many at once, and one more for each `between` that has passed.
+  // Allows a burst of `at_once` events, and one more for each `between` that has passed.
   RateLimit(int at_once, absl::Duration between) : at_once_(at_once), between_(between) {}
 
-  // Zero: it may happen `now`, and has been counted. Otherwise how long until it may.
+  // Zero: the event may happen `now`, and is counted. Otherwise how long until it may happen.
   absl::Duration Wait(absl::Time now) {
     // All are free again at free_at_, one between_ before it, and so on.
     const absl::Time free_at = std::max(free_at_, now);

@@ -1,4 +1,4 @@
-// Of many like events, which may be told of.
+// Limits how many of many similar events are logged.
 #ifndef RUBATO_COMMON_BASE_SELDOM_H_
 #define RUBATO_COMMON_BASE_SELDOM_H_
 
@@ -6,12 +6,12 @@
 
 namespace rubato {
 
-// One a second. For one thread.
+// Allows one event a second. For one thread.
 class Seldom {
  public:
   static constexpr absl::Duration kBetween = absl::Seconds(1);
 
-  // Whether an event that happens `now` may be.
+  // Whether an event that happens `now` may be logged.
   bool May(absl::Time now) {
     if (now < next_) return false;
     next_ = now + kBetween;

@@ -7,8 +7,8 @@ namespace rubato {
 // Whether `fd` is a terminal that can redraw a line.
 bool IsTerminal(int fd);
 
-// Whether text on `fd` may be coloured or bold: on such a terminal, unless the variable NO_COLOR is
-// set and not empty (no-color.org).
+// Whether text on `fd` may be coloured or bold: on a terminal that can redraw a line, unless the
+// variable NO_COLOR is set and not empty (no-color.org).
 bool UsesColor(int fd);
 
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// The one home of the version that --version prints and that peers state to each other.
+// Defines the version that --version prints and that peers send to each other.
 #ifndef RUBATO_COMMON_BASE_VERSION_H_
 #define RUBATO_COMMON_BASE_VERSION_H_
 

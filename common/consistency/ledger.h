@@ -1,5 +1,5 @@
-// What a shard knows of each of its blocks: who contributed what, and which version came of it.
-// Never a float.
+// What a shard knows about each of its blocks: who contributed what, and which version resulted.
+// Holds no floats.
 #ifndef RUBATO_COMMON_CONSISTENCY_LEDGER_H_
 #define RUBATO_COMMON_CONSISTENCY_LEDGER_H_
 
@@ -14,7 +14,7 @@
 
 namespace rubato {
 
-// The staleness up to which updates are counted one by one; what is staler counts as this.
+// The largest staleness that is counted by itself; staler updates count as this.
 constexpr int64_t kMostStaleness = 64;
 
 // Names a payload (a gradient sum for one block) that the shell holds.
@@ -46,8 +46,8 @@ struct BlockLedger {
   struct Pending {
     Contribution contribution;
     PayloadId payload;
-    // The block holds these samples already (it was restored with them, or a worker that was lost
-    // had sent them); only the worker's clock moves.
+    // The block already contains these samples (it was restored with them, or a lost worker had
+    // sent them): only the worker's clock advances.
     bool counted_before = false;
   };
   // Of one member, on arrival.
@@ -66,8 +66,8 @@ struct BlockLedger {
   // may have a sibling there.
   absl::btree_map<int64_t, Node> nodes;
   std::vector<int64_t> unpaired;
-  // Sync: the version before is still there. It goes with the first contribution to the open step,
-  // which proves that all blocks of the job have come as far as that.
+  // Sync: the previous version is still kept. It is dropped at the first contribution to the open
+  // step, which proves that all blocks of the job have reached that step.
   bool has_previous = false;
   // On arrival: first in, first out.
   std::deque<Pending> queue;
@@ -83,7 +83,7 @@ struct BlockLedger {
   int64_t staleness_max = 0;
   std::vector<int64_t> staleness_counts;  // updates, by staleness; as far as there are any
 
-  // What the next update is of, or a measurement: the whole sum of the step, or the first in the
+  // The payload of the next update or measurement: the whole sum of the step, or the first in the
   // queue.
   PayloadId next_payload() const {
     return queue.empty() ? nodes.begin()->second.payload : queue.front().payload;
@@ -94,11 +94,11 @@ struct BlockLedger {
   int64_t next_weight() const {
     return queue.empty() ? nodes.begin()->second.weight : queue.front().contribution.weight;
   }
-  // Whether the outstanding action makes the next version.
+  // Whether the outstanding action produces the next version.
   bool is_updating() const { return change == Change::kApply || change == Change::kSkip; }
   // One more of the worker's contributions is in the parameters.
   void MoveClock(uint32_t worker);
-  // After other clocks are waited for.
+  // Call it when the set of clocks that are waited for has changed.
   void FindSlowest();
 };
 

@@ -2,15 +2,16 @@
 // policy is made for a view and remembers nothing: what a mode remembers is in the ledgers of
 // blocks, so that a change of mode moves no state.
 //
-// Contributions are of steps, whose leaves the view divides over the members (Steps), or each an
-// update of its own, on arrival (Arrivals). A further mode derives from one of the two, has its
-// settings as an extension of proto::Mode, and comes to the cores by the factory that makes their
-// policies.
+// Contributions either belong to steps, whose leaves the view divides over the members (Steps), or
+// each is an update of its own, on arrival (Arrivals). A new mode derives from one of the two,
+// keeps its settings in an extension of proto::Mode, and reaches the cores through the factory that
+// makes their policies.
 //
 // A policy may be undecided on a step or on a contribution on arrival (NextChange::kAsk): then its
 // shard asks the coordinator, which makes one decision for all shards (Decide), keeps it until all
-// blocks are done with the unit, and repeats it to whoever asks again. Beside it the job may want a
-// verdict on each step (clipping, values that are not finite), which is a decision of its own.
+// blocks are done with the unit, and repeats it to whoever asks again. In addition, the job may
+// want a verdict on each step (clipping, values that are not finite); the verdict is a separate
+// decision.
 #ifndef RUBATO_COMMON_CONSISTENCY_POLICY_H_
 #define RUBATO_COMMON_CONSISTENCY_POLICY_H_
 
@@ -56,11 +57,11 @@ struct ShardTerms {
   bool closed = false;          // the view is about to be followed by another
   int64_t limit = kNoLimit;     // steps: no block goes beyond this version
   int64_t readable = kNoLimit;  // steps: nobody reads beyond this version
-  // On units that some block is not done with.
+  // Decisions on units that some block is not done with.
   std::map<Subject, proto::Decision> decisions;
   std::set<int64_t> asked;  // units on which the view has asked for the mode's decision
 
-  // The mode's on `unit`, or null.
+  // The mode's decision on `unit`, or null.
   const proto::Decision* DecisionOn(int64_t unit) const { return Find({unit, false}); }
   // The job's verdict on step `step`, or null.
   const proto::Decision::Verdict* VerdictOn(int64_t step) const {
@@ -98,58 +99,63 @@ class Policy {
   virtual ~Policy() = default;
 
   const proto::Mode& mode() const { return mode_; }
-  // Whether each contribution is an update of its own, when it arrives: one worker has it whole,
-  // and it counts for its share of a batch. Else a contribution is a part of a step.
+  // Whether each contribution is an update of its own, applied when it arrives: one worker computes
+  // all of it, and it counts for its share of a batch. Otherwise a contribution is a part of a
+  // step.
   virtual bool on_arrival() const = 0;
   // The share of the job's learning rate that an update of `samples` samples has.
   virtual double RateOf(int64_t /*samples*/) const { return 1; }
-  // Whether blocks go in step, none more than an update ahead of another: snapshots and tests are
-  // of one version of all blocks, and the version before the current one may still be asked for.
-  // Else each block is what has arrived for it.
+  // Whether blocks advance together, none more than one update ahead of another. Then snapshots and
+  // tests use one version of all blocks, and the previous version may still be pulled. Otherwise
+  // each block has applied whatever has arrived for it.
   virtual bool blocks_in_step() const = 0;
 
-  // A shard asks of contributions.
+  // A shard asks about contributions.
 
-  // Whether one of the view's lineage may count. `is_member`: its sender is.
+  // Whether a contribution of the view's lineage may count. `is_member`: whether its sender is a
+  // member.
   virtual bool MayCount(const Contribution& contribution, bool is_member) const = 0;
-  // Whether it is new (true) or has been counted before or is not wanted (false). InvalidArgument
-  // if no honest worker could have sent it.
+  // True if the contribution is new; false if it was counted before or is not wanted.
+  // InvalidArgument if no honest worker could have sent it.
   virtual absl::StatusOr<bool> Admit(const BlockLedger& ledger, const Contribution& contribution,
                                      const ShardTerms& terms) const = 0;
-  // Enters a new one. Whether its payload is needed.
+  // Enters a new contribution. Returns whether its payload is needed.
   virtual bool Enter(const Contribution& contribution, PayloadId payload,
                      BlockLedger* ledger) const = 0;
   // What is to be done next.
   virtual NextChange Next(const ShardTerms& terms, BlockLedger* ledger) const = 0;
-  // What the coordinator is told beside the unit, where Next is kAsk; of the first block that asks.
+  // If Next is kAsk: what the coordinator is told in addition to the unit, about the first block
+  // that asks.
   virtual void Ask(const BlockLedger& /*ledger*/, proto::Question* /*question*/) const {}
-  // The first unit that the block is not done with: it has no use for decisions on those before.
+  // The first unit that the block is not done with: it needs no decisions on earlier units.
   virtual int64_t FirstOpen(const BlockLedger& ledger) const = 0;
-  // Strikes from the ledger what has been applied or left out.
+  // Removes from the ledger what was applied or left out.
   virtual void Strike(BlockLedger* ledger) const = 0;
-  // On arrival: what the block holds already only moves its workers' clocks; whether it has.
+  // On arrival: contributions that the block already holds only advance their workers' clocks.
+  // Returns whether there were any.
   virtual bool Settle(BlockLedger* /*ledger*/) const { return false; }
 
-  // A shard asks of readers, snapshots and closing.
+  // A shard asks about readers, snapshots and closing.
 
-  // Whether `worker` (an observer, if it has no clock) may read the block for its clock; as its
-  // last wish, where it computes no more (`retires`).
+  // Whether `worker` (an observer, if it has no clock) may read the block for its clock. `retires`:
+  // it is its last pull, after which it computes nothing.
   virtual bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker,
                        int64_t clock, bool retires) const = 0;
-  // Whether that is the version before the current one.
+  // Whether it reads the previous version instead of the current one.
   virtual bool ReadsPrevious(const BlockLedger& /*ledger*/, int64_t /*clock*/) const {
     return false;
   }
-  // Whether a view is closed only when nothing is being applied: what blocks hold would change.
+  // Whether a view is closed only when no update is in progress, since the contents of blocks would
+  // change.
   virtual bool ClosesAtRest() const = 0;
 
   // A worker asks.
 
-  // What it does next, when it computes nothing.
+  // What the worker does next while it is not computing.
   virtual WorkerTask NextOf(const WorkerLedger& ledger) const = 0;
   // Keeps in the ledger that it has computed `task`.
   virtual void Keep(const WorkerTask& task, WorkerLedger* ledger) const = 0;
-  // Whether it asks the coordinator for work at this moment; else work comes with views.
+  // Whether the worker should ask the coordinator for work now; otherwise views bring the work.
   virtual bool AsksForWork(const WorkerLedger& /*ledger*/) const { return false; }
   // Which leaves of a unit it will compute, as far as it knows.
   virtual std::vector<Range> Expected(const WorkerLedger& ledger, int64_t unit) const = 0;
@@ -164,7 +170,8 @@ class Policy {
   // On arrival, whether others may have to wait for a worker at `clock`, where the slowest is at
   // `slowest`.
   virtual bool IsWaitedFor(int64_t /*clock*/, int64_t /*slowest*/) const { return true; }
-  // On arrival, where one begins who joins: beside the slowest that is at work, at `slowest`.
+  // On arrival: the clock at which a joining worker begins: that of the slowest active worker,
+  // `slowest`.
   virtual int64_t StartClock(int64_t slowest, int64_t /*fastest*/) const { return slowest; }
 
  private:
@@ -196,11 +203,13 @@ class Steps : public Policy {
   std::vector<Range> Expected(const WorkerLedger& ledger, int64_t step) const override;
 
  protected:
-  // What is to be done with a step whose sum is whole: the job's verdict first, if it wants one.
+  // What to do next with a step whose sum is complete: ask for the job's verdict first, if it wants
+  // one.
   NextChange NextOfWhole(const ShardTerms& terms, const BlockLedger& ledger) const;
 
  private:
-  // The first that a worker has something to do in; if there is none, that after the last.
+  // The first step in which the worker has something to compute; if there is none, the step after
+  // the last.
   int64_t NextStep(const WorkerLedger& ledger) const;
 
   const uint32_t view_;
@@ -209,7 +218,7 @@ class Steps : public Policy {
   const ReductionTree tree_;
 };
 
-// Async: an update for each contribution; a worker reads all of its own.
+// Async: an update for each contribution; a worker's reads include all of its own contributions.
 class Arrivals : public Policy {
  public:
   explicit Arrivals(const proto::View& view)
@@ -243,7 +252,8 @@ class Arrivals : public Policy {
   const int64_t whole_rate_samples_;
 };
 
-// Bounded: likewise, and a worker reads of everybody who is waited for all but the last few.
+// Bounded: likewise, and a worker's reads also include all but the last few contributions of every
+// worker that is waited for.
 class BoundedArrivals : public Arrivals {
  public:
   explicit BoundedArrivals(const proto::View& view) : Arrivals(view) {}

@@ -1,5 +1,5 @@
 // Which contributions a block holds: all below a mark, and a few above it. Contributions are given
-// out in order, so what lies above the mark is bounded by what is under way.
+// out in order, so those above the mark are at most as many as are in progress.
 #ifndef RUBATO_COMMON_CONSISTENCY_UNIT_SET_H_
 #define RUBATO_COMMON_CONSISTENCY_UNIT_SET_H_
 

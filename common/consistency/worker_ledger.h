@@ -1,5 +1,5 @@
-// What a worker knows of its own work in a lineage, of which its policy says what it does next
-// (common/consistency/policy.h).
+// What a worker knows about its own work in a lineage. Its policy decides from this what the worker
+// does next (common/consistency/policy.h).
 #ifndef RUBATO_COMMON_CONSISTENCY_WORKER_LEDGER_H_
 #define RUBATO_COMMON_CONSISTENCY_WORKER_LEDGER_H_
 
@@ -26,7 +26,7 @@ struct WorkerLedger {
   // By step, of those that may not be done: what it has computed.
   std::map<int64_t, std::vector<Range>> computed;
 
-  // What is given out on demand: the next unit, whether another has been asked for, and whether the
+  // Work that is given out on demand: the next unit, whether another was requested, and whether the
   // last answer was that there is none.
   std::optional<proto::Work> given;
   bool has_asked = false;

@@ -16,9 +16,9 @@
 
 namespace rubato {
 
-// What Commit() flushes to the disk: the contents and the name; the contents, where whoever
-// publishes the folder flushes its names; nothing, where the file has to outlive the process alone,
-// or others flush it.
+// What Commit() flushes to the disk: contents and name; contents only, if the process that
+// publishes the folder flushes its names; or nothing, if the file only has to outlive the process
+// or is flushed later.
 enum class Flush { kName, kContents, kNothing };
 
 // Bytes are written to a temporary file beside `path`, which Commit() flushes to the disk and
@@ -31,14 +31,13 @@ enum class Flush { kName, kContents, kNothing };
 // else.
 class AtomicFile {
  public:
-  // `mode` is the file's, of which the process's mask takes away.
+  // `mode` is the file's mode, reduced by the process's umask.
   static absl::StatusOr<AtomicFile> Create(std::string path, mode_t mode = 0666);
-  // In a folder that nobody looks into before it is published: the bytes are written to `path`
-  // itself, whose file is whole when Commit() says so. A file that is there is written over:
-  // neither a file nor memory for its contents need be made, which takes longer than to copy them,
-  // and nothing need be removed. Not one that somebody else holds open or that has another name as
-  // well, nor where the file system does not tell: those keep what they have. Without Commit() the
-  // file is gone.
+  // For a folder that nobody reads before it is published: the bytes are written to `path` itself,
+  // and the file is complete when Commit() returns OK. An existing file is overwritten in place,
+  // because creating a file and allocating memory for its contents takes longer than copying them.
+  // It is not overwritten if another process has it open, if it has another hard link, or if the
+  // file system does not tell. Without Commit() the file is removed.
   static absl::StatusOr<AtomicFile> Reuse(std::string path);
 
   AtomicFile(AtomicFile&& other);
@@ -47,10 +46,10 @@ class AtomicFile {
 
   const std::string& path() const { return path_; }
 
-  // For a large file, before anything is appended: what is appended is gathered to pieces of
-  // kPiece, and these go to the disk without a copy in the kernel's memory, which takes several
-  // times as long where that has to be found first. Where the file system does not take that,
-  // nothing but the pieces changes.
+  // For a large file, before the first Append: bytes are gathered into pieces of kPiece, which go
+  // to the disk without a copy in the page cache (O_DIRECT); that copy takes several times as long
+  // if the kernel has to find memory first. If the file system does not support it, only the
+  // gathering remains.
   void BypassCache();
   static constexpr size_t kPiece = size_t{2} << 20;  // bytes
 
@@ -61,7 +60,7 @@ class AtomicFile {
  private:
   AtomicFile(std::string path, std::string temporary_path, int descriptor, int64_t size_before);
   absl::Status Write(absl::string_view bytes);
-  // What has been gathered, which need be no whole piece if the file ends with it.
+  // Writes the gathered bytes, which may be less than a piece at the end of the file.
   absl::Status WriteGathered();
   void UseCache();
   // Removes the temporary file and reports what failed, by errno.

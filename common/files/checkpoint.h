@@ -15,9 +15,10 @@
 // All that reads and writes checkpoints goes through this file: whole states, or one server's part
 // (CheckpointPart, CheckpointReader) of a folder that BeginCheckpoint and PublishCheckpoint frame.
 //
-// A folder that has its name outlives every process. It outlives the machine once it is flushed,
-// when it is published or later (FlushCheckpoint). One that was not may be there all the same after
-// a loss of power, with files that are short or hold other bytes: CheckCheckpoint finds that.
+// A folder under its final name survives a crash of any process. It survives a loss of power once
+// it is flushed, when it is published or later (FlushCheckpoint). After a loss of power, a
+// checkpoint that was not flushed may exist with short files or wrong bytes: CheckCheckpoint
+// detects that.
 #ifndef RUBATO_COMMON_FILES_CHECKPOINT_H_
 #define RUBATO_COMMON_FILES_CHECKPOINT_H_
 
@@ -41,8 +42,8 @@ struct TrainingState {
 };
 
 // Writes folder/step-… for manifest.step and returns its path, with as many parts as the manifest
-// names; one if it names none. What the manifest says of the files is filled in. It is flushed. An
-// error (a full disk, say) names the file and leaves nothing behind.
+// names; one if it names none. Fills in what the manifest says about the files, and flushes all. An
+// error (such as a full disk) names the file and leaves nothing behind.
 absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Manifest manifest,
                                             const std::string& job_yaml,
                                             const proto::Layout& layout,
@@ -51,43 +52,42 @@ absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Ma
 // The same in two steps, with the parts between them. Makes the folder `temporary` beside the
 // checkpoints in `folder`, or takes it as it is.
 absl::Status BeginCheckpoint(const std::string& folder, const std::string& temporary);
-// Where the parts of one of several snapshots are written: PARTS/SNAPSHOT, whose path it returns,
-// in the folder `parts`, which is there. It is made, unless another server or RecycleCheckpoint
-// has.
+// Makes the folder for the parts of one snapshot, PARTS/SNAPSHOT in the existing folder `parts`,
+// and returns its path. Another server or RecycleCheckpoint may have made it already.
 absl::StatusOr<std::string> BeginParts(const std::string& parts, uint32_t snapshot);
-// Gives `temporary`, which holds the parts that the manifest names, its name in `folder`; if
-// `flushes`, or if it replaces another, when it is on the disk, whoever on this machine has written
-// the parts.
-// InvalidArgument if a part is missing or not whole.
+// Renames `temporary`, which holds the parts that the manifest names, to its final name in
+// `folder`. If `flushes`, or if it replaces another checkpoint, all files are flushed first,
+// whichever process of this machine has written them. InvalidArgument if a part is missing or not
+// whole.
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& folder,
                                               const std::string& temporary,
                                               proto::Manifest manifest, const std::string& job_yaml,
                                               bool flushes);
-// Has one that was published without being flushed on the disk. Errors name the file.
+// Flushes to the disk a checkpoint that was published without being flushed. Errors name the file.
 absl::Status FlushCheckpoint(const std::string& path);
 
 // The complete checkpoints of a folder, oldest first; those of the same step by name. Empty if
 // there is no such folder.
 std::vector<std::string> ListCheckpoints(const std::string& folder);
 
-// Deletes a checkpoint such that it is never taken for a whole one, unless the machine goes down
-// meanwhile: then it may be found damaged.
+// Deletes a checkpoint so that it never looks complete in between. If the machine crashes
+// meanwhile, it may be found damaged.
 absl::Status RemoveCheckpoint(const std::string& path);
 
-// The same, but its folder becomes that of the parts of a snapshot to come, which is written over
-// its files, for less than half of what it takes to make and to remove them. Of a checkpoint with
-// the same parts; if that snapshot has a folder with something in it, it is deleted.
+// The same, but the folder is reused for the parts of a later snapshot, which overwrite its files:
+// this takes less than half the time of creating and removing them. The checkpoint must have the
+// same parts. If the snapshot already has a folder that is not empty, the checkpoint is deleted.
 absl::Status RecycleCheckpoint(const std::string& path, const std::string& parts,
                                uint32_t snapshot);
 
-// What it says, without a look at its floats. Errors as CheckCheckpoint.
+// Reads the manifest without checking the floats. Errors as CheckCheckpoint.
 absl::StatusOr<proto::Manifest> ReadManifest(const std::string& path);
 
 // Checks all of it, floats and digests included. InvalidArgument, in one sentence, if it is
 // damaged; NotFound.
 absl::StatusOr<proto::Manifest> CheckCheckpoint(const std::string& path);
 
-// `path` is a checkpoint, or a run's folder, of which the newest whole checkpoint is meant.
+// `path` is a checkpoint, or a run's folder, which stands for its newest complete checkpoint.
 // `warnings` gets a line for each damaged one that was passed over. NotFound if there is none;
 // InvalidArgument, naming the one before, if `path` itself is a damaged checkpoint.
 absl::StatusOr<std::string> FindCheckpoint(const std::string& path,

@@ -5,9 +5,9 @@
 //   momentum_buffer-0-of-2.safetensors   of a slot of the optimizer
 //   parameters.safetensors               of the only server
 //
-// Each is a safetensors file: what lies in it whole has the name and shape of the model, what is
-// cut is a flat run of values under the name "NAME[BEGIN:END]". Put one after the other the data of
-// all parts are the flat vector.
+// Each is a safetensors file: a whole parameter has its name and shape of the model, a part of a
+// parameter is a flat range of values under the name "NAME[BEGIN:END]". The data of all parts,
+// concatenated, are the flat vector.
 #ifndef RUBATO_COMMON_FILES_CHECKPOINT_PART_H_
 #define RUBATO_COMMON_FILES_CHECKPOINT_PART_H_
 
@@ -39,8 +39,8 @@ std::vector<TensorInfo> VectorTensors(const proto::Layout& layout, const std::st
 absl::StatusOr<SafetensorsReader> OpenPart(const std::string& folder, const std::string& slot,
                                            const PartPlace& place);
 
-// Whether that file is there and long enough for its data, without a look into it: it may be one
-// that is still to be written over.
+// Whether that file exists and is long enough for its data. Its contents are not read: they may be
+// old ones that are still to be overwritten.
 bool HasPart(const std::string& folder, const std::string& slot, const FlatSpace& space,
              const PartPlace& place);
 
@@ -55,18 +55,18 @@ class CheckpointPart {
                                                const PartPlace& place);
 
   // The values of the next block of vector `vector`: 0 the parameters, then the slots. DataLoss,
-  // naming the parameter, if one is not finite: sums that are finite may not be so together, and
-  // nobody wants to go on from what comes of that. Else errors as SafetensorsWriter::Append.
+  // naming the parameter, if one is not finite: the sum of finite gradients can overflow, and such
+  // a checkpoint is useless. Else errors as SafetensorsWriter::Append.
   absl::Status Append(size_t vector, absl::Span<const float> values);
-  // When all blocks of all vectors are appended: from then on the files are whole. Their names are
-  // for who publishes the folder to flush. `flush` says whether the contents are. `goes_on`, if
-  // given, is asked before each; Cancelled if it says no.
+  // Call it when all blocks of all vectors are appended: the files are complete then. `flush` says
+  // whether their contents are flushed; their names are flushed by the process that publishes the
+  // folder. `goes_on`, if given, is asked before each; Cancelled if it says no.
   absl::Status Finish(Flush flush = Flush::kNothing,
                       const std::function<bool()>& goes_on = nullptr);
 
-  // Whether it takes so long that it is written otherwise than small ones.
+  // Whether the part is so large that it is written in another way than small ones.
   bool is_large() const { return is_large_; }
-  // Of the blocks in order: CRC-32C of the bytes of each vector.
+  // CRC-32C of the bytes of each vector, for the blocks in order.
   const std::vector<uint32_t>& checksums() const { return checksums_; }
 
  private:

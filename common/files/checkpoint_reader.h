@@ -29,14 +29,14 @@ absl::Status CheckDigests(const std::string& path, const proto::Manifest& manife
 // Reads ranges of the flat vectors: of the parameters (vector 0) and the manifest's slots.
 class CheckpointReader {
  public:
-  // InvalidArgument if the names or shapes of the model are others, listing them; of format 1 as
-  // CheckDigests.
+  // InvalidArgument, with a list, if the names or shapes of the model differ; for format 1 also the
+  // errors of CheckDigests.
   static absl::StatusOr<CheckpointReader> Open(const std::string& path,
                                                const proto::Manifest& manifest,
                                                const proto::Layout& layout);
 
-  // Fills `out` with the values from `begin` on. InvalidArgument if a block that they lie in has
-  // another checksum.
+  // Fills `out` with the values from `begin` on. InvalidArgument if a block that contains them has
+  // a wrong checksum.
   absl::Status Read(size_t vector, int64_t begin, absl::Span<float> out) const;
 
  private:

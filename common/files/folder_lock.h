@@ -1,5 +1,5 @@
-// A lock on a folder that its process holds as long as it lives, however it ends: the folder itself
-// is locked (flock(2)), so no file is left.
+// A lock on a folder that is released when the process ends, however it ends. The folder itself is
+// locked (flock(2)), so no lock file is left.
 #ifndef RUBATO_COMMON_FILES_FOLDER_LOCK_H_
 #define RUBATO_COMMON_FILES_FOLDER_LOCK_H_
 
@@ -12,8 +12,8 @@ namespace rubato {
 
 class FolderLock {
  public:
-  // FailedPrecondition if another process holds it; the error of the folder. A file system without
-  // locks locks nothing.
+  // FailedPrecondition if another process holds it, or the error of opening the folder. On a file
+  // system without locks nothing is locked.
   static absl::StatusOr<FolderLock> Take(const std::string& path);
 
   FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

@@ -13,8 +13,8 @@
 
 namespace rubato {
 
-// Whether `file` has just the parameters of `layout`, by name, shape and type (F32). Else
-// InvalidArgument, with a line for each kind of mismatch, all at once:
+// OK if `file` has exactly the parameters of `layout`, by name, shape and type (F32). Else
+// InvalidArgument with a line for each kind of mismatch, all at once:
 //   a.safetensors: found no 1.bias, 3.weight, expected all 4 parameters of the model
 //   a.safetensors: found fc.weight, which the model does not have
 //   a.safetensors: 1.weight: found shape (256, 784), expected (128, 784)

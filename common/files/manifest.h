@@ -21,7 +21,8 @@ constexpr int kManifestFormat = 2;  // that is written; 1 is read, too
 // Fills in the format and the digest; flushes nothing. Errors as ReadManifestFile if it could not
 // be read again.
 absl::Status WriteManifest(const std::string& file, proto::Manifest manifest);
-// InvalidArgument, in one sentence, if it is damaged, of a later format, or says what cannot be.
+// InvalidArgument, in one sentence, if the file is damaged, has a later format or contradicts
+// itself.
 absl::StatusOr<proto::Manifest> ReadManifestFile(const std::string& file);
 
 // `what` completes "FILE is damaged: ...".
@@ -39,8 +40,8 @@ std::vector<std::string> VectorsOf(const proto::Manifest& manifest);
 // Notes what CheckpointPart has found of its blocks.
 void AddChecksums(Range blocks, absl::Span<const uint32_t> checksums, proto::Manifest* manifest);
 
-// Of a checkpoint on arrival: the contributions, of those that had been given out, that some block
-// does not hold. They are computed again.
+// For a checkpoint on arrival: the contributions that had been given out and that some block does
+// not contain. They are computed again.
 std::vector<int64_t> UnitsNotWhole(const proto::Manifest& checkpoint);
 
 }  // namespace rubato

@@ -33,7 +33,7 @@ inline std::vector<TensorView> OldTensors(const proto::Layout& layout, const std
   return tensors;
 }
 
-// Without a digest of the manifest, as in the oldest. Of one slot.
+// Writes no digest of the manifest, as the oldest versions did, and one slot.
 inline std::string WriteOldCheckpoint(const std::string& folder, proto::Manifest manifest,
                                       const std::string& job_yaml, const proto::Layout& layout,
                                       const TrainingState& state) {

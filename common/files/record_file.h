@@ -1,5 +1,5 @@
-// A file that grows by records, each of which is in it whole or not at all. One that has become too
-// large is renamed, and a new one begun.
+// An append-only file of records, each of which is written completely or not at all. A file that
+// has become too large is renamed, and a new one is begun.
 #ifndef RUBATO_COMMON_FILES_RECORD_FILE_H_
 #define RUBATO_COMMON_FILES_RECORD_FILE_H_
 
@@ -30,8 +30,8 @@ class RecordFile {
   const std::string& path() const { return path_; }
 
   // In one write(2), so that a process that dies leaves no part of it. ResourceExhausted,
-  // Unavailable, … if the disk does not take it: what was written of it is cut off again, and the
-  // next record may be tried.
+  // Unavailable, … if the write fails: a partial record is cut off again, and the next record may
+  // be tried.
   absl::Status Append(absl::string_view record);
   // The same for a record that lies in a few pieces.
   absl::Status Append(absl::Span<const absl::string_view> pieces);

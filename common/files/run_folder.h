@@ -37,7 +37,7 @@
 
 namespace rubato {
 
-// Who may look into a run's folder: what its owner's mask leaves of that. Numbered as
+// Who may read a run's folder, as far as the owner's umask allows. Numbered as
 // proto::Security::Readers.
 enum class Readers { kOwner, kGroup, kAll };
 
@@ -45,17 +45,18 @@ class RunFolder {
  public:
   // Creates `run_dir`, or if that is empty runs/<name>-<UTC yyyymmddThhmmssZ>-<4 hex>/ under the
   // current directory, and logs/ in it. An existing run is never overwritten: AlreadyExists if
-  // `run_dir` is a file, or holds more than the logs of a run that never began (see Abandon). Open
-  // to these `readers` and shut to others, unless it was there.
-  // PermissionDenied, ResourceExhausted, … where the system refuses.
+  // `run_dir` is a file, or holds more than the logs of a run that never began (see Abandon). A new
+  // folder is readable by these `readers` alone. PermissionDenied, ResourceExhausted, … where the
+  // system refuses.
   static absl::StatusOr<RunFolder> Create(absl::string_view name, absl::string_view run_dir,
                                           absl::Time now, Readers readers = Readers::kOwner);
 
-  // Of a run that ends before it trains: removes its files but for its logs, which do not keep
-  // Create from taking the folder again; the folder as well if there are none.
+  // For a run that ends before it trains: removes its files except the logs, which do not prevent
+  // Create from using the folder again. Removes the folder too if there are no logs.
   void Abandon() const;
 
-  // Points runs/latest to the run, which has begun to train; not if Create was given its folder.
+  // Points runs/latest to this run, once it has begun to train. Does nothing if Create was given
+  // the folder.
   absl::Status BecomeLatest() const;
 
   // A folder that another process has created. Nothing is checked.
@@ -84,13 +85,14 @@ class RunFolder {
   std::string leaf_;  // in runs/, if Create has named it
 };
 
-// What its owner may still write to the disk of the file or folder; nothing where it does not tell.
+// Bytes that the owner may still write to the disk of the file or folder; nullopt if the system
+// does not tell.
 std::optional<int64_t> FreeBytes(const std::string& path);
 
 // The whole of a small file at once, which only its owner may read. Errors as WriteFileAtomically.
 absl::Status WritePrivateFile(const std::string& path, absl::string_view contents);
 
-// The token of a run that goes on, or a new random one in a file that only its owner may read.
+// The token of a run that is resumed, or a new random one in a file that only its owner may read.
 absl::StatusOr<std::string> OpenToken(const std::string& path);
 
 // The whole of a small file at once (see AtomicFile, which also says the codes of errors).

@@ -24,9 +24,9 @@ struct TensorView {
   absl::string_view bytes;  // info.Bytes() of them
 };
 
-// Writes a file whose tensors are known from the start and whose bytes arrive in order, cut in any
-// way, so that a model need never lie in memory as a whole. The file appears under its name at
-// Finish(), whole (see AtomicFile, which also says the codes of the errors of the disk).
+// Writes a file whose tensors are known from the start and whose bytes arrive in order, in pieces
+// of any size, so that the whole model never has to be in memory. The file appears under its name
+// at Finish(), whole (see AtomicFile, which also says the codes of the errors of the disk).
 class SafetensorsWriter {
  public:
   // The data are laid out in the order of `tensors`. InvalidArgument as MakeSafetensorsHeader.
@@ -57,7 +57,7 @@ absl::Status WriteSafetensors(std::string path, absl::Span<const TensorView> ten
 
 // An open file, or several that hold the tensors together. Open() reads and checks the header only;
 // the data are read piece by piece on demand, by positioned reads, so that several threads may
-// share it. (Not mapped: a mapped file that is cut short kills its reader.)
+// share it. (It is not memory-mapped, because truncating a mapped file kills its reader.)
 class SafetensorsReader {
  public:
   // NotFound if there is no such file, FailedPrecondition if it cannot be opened, InvalidArgument,
@@ -65,9 +65,9 @@ class SafetensorsReader {
   // sizes those of the shapes, the data without gaps or overlap up to the end of the file.
   static absl::StatusOr<SafetensorsReader> Open(std::string path);
 
-  // `tensors`, whose data are those of `parts`, one part's after the other's; what these call their
-  // own tensors is no matter. `path` is what messages call it. InvalidArgument if the parts hold
-  // more bytes or fewer.
+  // A reader of `tensors` whose data are the concatenated data of `parts`; the tensor names inside
+  // the parts are ignored. Error messages call it `path`. InvalidArgument if the parts hold more
+  // bytes or fewer.
   static absl::StatusOr<SafetensorsReader> Join(std::string path,
                                                 absl::Span<const TensorInfo> tensors,
                                                 std::vector<SafetensorsReader> parts);
@@ -105,8 +105,8 @@ class SafetensorsReader {
 
 // SHA-256, in hexadecimal, of names, types, shapes and bits: over the tensors in the order of their
 // names, each as one line of text "NAME DTYPE [D0,D1]\n" in which NAME is preceded by its length
-// and ':', followed by its bytes. The order in the file, metadata, padding and the cluster that
-// trained it do not enter.
+// and ':', followed by its bytes. The digest does not depend on the order in the file, metadata,
+// padding or the cluster that trained the model.
 std::string TensorsDigest(absl::Span<const TensorView> tensors);
 absl::StatusOr<std::string> TensorsDigest(const SafetensorsReader& file);
 // Of the file at `path`. Also the errors of SafetensorsReader::Open.

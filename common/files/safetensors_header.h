@@ -58,7 +58,7 @@ std::string SafetensorsHeaderBytes(const SafetensorsHeader& header);
 // the data lie without gap or overlap.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view text);
 
-// Text of a file, fit for a message: in quotes, on one line and not too long.
+// Text from a file, made suitable for an error message: in quotes, on one line and not too long.
 std::string QuotedName(absl::string_view text);
 
 }  // namespace rubato

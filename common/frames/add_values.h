@@ -1,4 +1,4 @@
-// Adding values as they are decoded: what is decoded stays in registers on its way into the sum.
+// Adds values while decoding them: decoded values stay in registers on the way to the sum.
 #ifndef RUBATO_COMMON_FRAMES_ADD_VALUES_H_
 #define RUBATO_COMMON_FRAMES_ADD_VALUES_H_
 
@@ -7,8 +7,8 @@
 
 namespace rubato {
 
-// sum[i] += value i, of values whose bytes lie anywhere. Of float32 and bf16, which have no scale;
-// the bits are those of DecodeValues and Add.
+// sum[i] += value i, for unaligned bytes. Only for float32 and bf16, which have no scale. Gives the
+// same bits as DecodeValues followed by Add.
 void AddValues(Codec codec, const char* bytes, absl::Span<float> sum);
 
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// How floats are written into a message: as they are, or in fewer bytes at the price of precision.
+// How floats are encoded in a message: unchanged, or in fewer bytes with less precision.
 // Pure functions of their arguments, with the same bytes and bits at every instruction set.
 #ifndef RUBATO_COMMON_FRAMES_CODEC_H_
 #define RUBATO_COMMON_FRAMES_CODEC_H_
@@ -41,18 +41,18 @@ bool IsCodec(uint8_t number);
 // The most bytes that `n` values take; exactly so many for all but kTopK.
 size_t EncodedBound(Codec codec, size_t n);
 
-// Of the codecs that have them, all but kTopK: the bytes of a scale that stands before the values,
-// and of each value.
+// For all codecs but kTopK: the size of the scale that precedes the values, and the size of a
+// value, in bytes.
 size_t ScaleBytes(Codec codec);
 size_t ValueBytes(Codec codec);
 
 // Writes `values` to `out`, which has EncodedBound() bytes; kTopK is written by EncodeTopK. `key`
-// is that of int8's rounding, in which value i takes the i-th draw; the others do not read it.
-// Values that are not finite stay so, for the server to see: bf16 and fp16 keep each (with one
-// among them fp16's scale is 1); in int8 one turns all into NaN.
+// is the random key of int8's rounding, where value i takes the i-th draw; the other codecs ignore
+// it. Values that are not finite stay so, so that the server sees them: bf16 and fp16 keep each one
+// (and then the scale of fp16 is 1); in int8 a single one turns all values into NaN.
 void Encode(Codec codec, uint64_t key, absl::Span<const float> values, char* out);
 
-// Values from their bytes, which lie anywhere; `scale` has ScaleBytes(). Not of kTopK.
+// Decodes values from their bytes, which may be unaligned; `scale` has ScaleBytes(). Not for kTopK.
 void DecodeValues(Codec codec, const char* scale, const char* bytes, absl::Span<float> out);
 
 // Values in a message, checked.

@@ -13,7 +13,7 @@
 
 namespace rubato {
 
-// Instead of a rank: a puller that computes nothing and reads whatever is there.
+// Used in place of a rank: a puller that computes nothing and reads the current state.
 constexpr uint32_t kObserver = 0xffffffff;
 
 enum class FrameKind : uint8_t {
@@ -58,7 +58,8 @@ struct Frame {
   uint32_t values = 0;         // in the payload
 
   Range node() const { return {first_leaf, end_leaf}; }
-  // Pull: the blocks that it asks for. A peer may have sent anything: they may be no range at all.
+  // Pull: the blocks that it asks for. A peer may send any numbers, so this may not be a valid
+  // range.
   Range blocks() const {
     return {static_cast<int64_t>(block), static_cast<int64_t>(block + block_count)};
   }

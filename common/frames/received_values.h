@@ -1,6 +1,6 @@
-// The payload of a received frame, where it lies: in the pieces that the transport received it in,
-// which may split even a float. What is coded is decoded where it is used, a few thousand values at
-// a time. Borrowed for a call.
+// The payload of a received frame, not copied: the pieces in which the transport received it, which
+// may split even a float. Encoded values are decoded when they are used, a few thousand at a time.
+// Borrowed for a call.
 #ifndef RUBATO_COMMON_FRAMES_RECEIVED_VALUES_H_
 #define RUBATO_COMMON_FRAMES_RECEIVED_VALUES_H_
 
@@ -24,7 +24,8 @@ class SharedArenaView;  // common/wire/shared_arena.h
 
 using Piece = absl::Span<const char>;
 
-// Values in another process's arena, which leaves them as they are while a share of `loan` is held.
+// Values in another process's arena. That process does not change them while somebody shares
+// `loan`.
 struct LentValues {
   std::shared_ptr<const SharedArenaView> arena;
   uint64_t offset = 0;
@@ -46,34 +47,34 @@ class ReceivedValues {
   static absl::StatusOr<ReceivedValues> Create(const Frame& frame, absl::Span<const Piece> pieces,
                                                size_t offset, std::vector<char>* scratch);
 
-  // Likewise, of one that lies in one piece, where floats must lie, in memory that another
-  // processor has just written, and may go on writing: it is fetched ahead of its use, and what
-  // was checked cannot change any more.
+  // The same for a payload in one aligned piece of memory that another processor has just written,
+  // and may still write: values are prefetched, and the indices of top-k are copied before they are
+  // checked, so they cannot change afterwards.
   static absl::StatusOr<ReceivedValues> FromOtherProcessor(const Frame& frame, Piece piece,
                                                            std::vector<char>* scratch);
 
-  // Of values that are lent: who takes a share of the loan may read them after the call too.
+  // Marks the values as lent: a holder of a share of the loan may read them after the call too.
   void SetLent(LentValues lent) { lent_ = std::move(lent); }
-  // Null if they are not, or were given back.
+  // Null if they are not lent, or were given back.
   const LentValues* lent() const { return lent_.loan == nullptr ? nullptr : &lent_; }
-  // They will not be read any more: now, and not at the end of the call, their sender may use their
-  // memory again.
+  // Says that the values will not be read any more: the sender may reuse their memory now, not only
+  // at the end of the call.
   void GiveBack() const { lent_.loan = nullptr; }
 
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  // Calls `visit` with runs of values, front to back: in the message itself where they lie as
-  // floats must, else copied or decoded a few thousand at a time. `begin` is the index of a run's
-  // first value.
+  // Calls `visit` with runs of values, front to back: in the message itself where they are aligned
+  // floats, else copied or decoded a few thousand at a time. `begin` is the index of a run's first
+  // value.
   void ForEachRun(absl::FunctionRef<void(size_t begin, absl::Span<const float> run)> visit) const;
 
-  // Of as many values as there are.
+  // `out` has room for exactly all values.
   void CopyTo(absl::Span<float> out) const;
   // sum[i] += value i
   void AddTo(absl::Span<float> sum) const;
 
-  // All in one place: where they lie, or in `scratch`.
+  // All values in one place: in the message if they are contiguous there, else in `scratch`.
   absl::Span<const float> Whole(std::vector<float>* scratch) const;
 
  private:

@@ -6,8 +6,8 @@
 
 namespace rubato {
 
-// Reports contradictions between keys of a job that is complete, which no key's own range can tell.
-// A key that has a mistake already is left alone.
+// Reports contradictions between keys of a complete job, which the ranges of single keys cannot
+// show. Reports no second mistake for a key.
 void CheckContradictions(const proto::Job& job, Report* report);
 
 }  // namespace rubato

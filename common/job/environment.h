@@ -9,7 +9,8 @@
 //
 // A flag beats RUBATO__..., which beats the others, which beat the file. No other RUBATO_* sets a
 // key: clusters inject variables such as RUBATO_PORT=tcp://... for a service called rubato. For the
-// same reason a MASTER_PORT that is an URL is not read, nor is any of the lower five if empty.
+// same reason a MASTER_PORT that is a URL is ignored. So are empty values of WORLD_SIZE and of the
+// variables below it.
 #ifndef RUBATO_COMMON_JOB_ENVIRONMENT_H_
 #define RUBATO_COMMON_JOB_ENVIRONMENT_H_
 
@@ -26,7 +27,7 @@ namespace rubato {
 // Variables by name.
 using Environment = std::map<std::string, std::string>;
 
-// That of this process. Of a name that is there twice, the first.
+// The environment of this process. If a name occurs twice, the first value counts.
 Environment ProcessEnvironment();
 
 // Removes all that is read here from this process's environment, so that processes which it starts
@@ -47,11 +48,11 @@ struct Assignment {
 // `address` is what the file says of cluster.address, for the half that no variable gives.
 std::vector<Assignment> JobAssignments(const Environment& environment, absl::string_view address);
 
-// The rank that a worker asks for; nothing if no variable says. InvalidArgument, naming the
+// The rank that a worker asks for; nullopt if no variable sets it. InvalidArgument, naming the
 // variable, if it is not a rank.
 absl::StatusOr<std::optional<int>> WorkerRank(const Environment& environment);
 
-// LOCAL_RANK alone, likewise: which of its host's workers one is.
+// The same for LOCAL_RANK alone: the worker's index among the workers of its host.
 absl::StatusOr<std::optional<int>> LocalRank(const Environment& environment);
 
 }  // namespace rubato

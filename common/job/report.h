@@ -44,7 +44,7 @@ class Report {
   // Whether nothing is wrong with `key`, in it or around it.
   bool Sound(absl::string_view key) const;
 
-  // Drops all that is known of `key` and of what is in it: something else stands in its place.
+  // Drops all information about `key` and the keys in it, because another value replaces it.
   void Forget(absl::string_view key);
 
   // OK, or InvalidArgument with a line for each mistake in `key`, in the order of the file, those

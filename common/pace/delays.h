@@ -1,6 +1,6 @@
-// Delays that real workers keep, as if each computation took as long as the simulator has it take:
-// what --speeds and --compute say. So modes can be compared on a machine that has not as many cores
-// as the job has workers.
+// Delays for real workers (--speeds and --compute), so that each computation takes as long as in
+// the simulator. With them, modes can be compared on a machine with fewer cores than the job has
+// workers.
 #ifndef RUBATO_COMMON_PACE_DELAYS_H_
 #define RUBATO_COMMON_PACE_DELAYS_H_
 
@@ -21,17 +21,18 @@ struct DelayFlags {
   std::string speeds;   // as Speeds::Parse takes them
   std::string compute;  // that a micro-batch takes by itself, as "20ms"
 
-  // For a process that is to keep them too.
+  // Command-line arguments for a process that is to use the same delays.
   std::vector<std::string> Arguments() const;
 };
 
 class Delays {
  public:
-  // None if there is no --compute. The draws are those of the job's seed. InvalidArgument for what
-  // nobody can keep.
+  // Nullopt without --compute. Random draws use the job's seed. InvalidArgument for delays that
+  // cannot be kept.
   static absl::StatusOr<std::optional<Delays>> Of(const DelayFlags& flags, const proto::Job& job);
 
-  // Of the n-th computation (from 0) of the worker of rank `rank`, of so many samples.
+  // The delay of the n-th computation (from 0), of `samples` samples, by the worker with rank
+  // `rank`.
   absl::Duration Next(int rank, int64_t n, int64_t samples) const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace rubato {
 
-// The longest time, 10,000 hours: sums of some of them are numbers of nanoseconds still.
+// The longest time, 10,000 hours: a sum of a few of them still fits into 64 bits of nanoseconds.
 constexpr int64_t kLongestNanos = int64_t{10000} * 3600 * 1'000'000'000;
 
 // Nanoseconds: "100us", "2.5ms", "1s", "80ns", "3m", "1h", "0". InvalidArgument, which begins with

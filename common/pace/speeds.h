@@ -24,11 +24,11 @@ namespace rubato {
 //                               modulo their number
 class Speeds {
  public:
-  // Terms as above with + between them: "lognormal:sigma=0.3+straggler:worker=2". InvalidArgument,
-  // or what reading the trace ends with.
+  // Terms as above, joined by +: "lognormal:sigma=0.3+straggler:worker=2". InvalidArgument, or the
+  // error of reading the trace.
   static absl::StatusOr<Speeds> Parse(absl::string_view text, uint64_t seed);
 
-  // InvalidArgument if they name a worker that a job of `workers` has not.
+  // InvalidArgument if the terms name a worker that a job with `workers` workers does not have.
   absl::Status CheckWorkers(int workers) const;
 
   // Seconds of the n-th computation (from 0) of `worker`, which takes `seconds` by itself.

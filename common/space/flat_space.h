@@ -1,6 +1,6 @@
-// The flat parameter space: all trainable numbers of a model, and averages of statistics behind
-// them, in one vector of float32, cut into blocks of equal size (the last may be shorter). Which
-// shard holds which blocks, common/space/placement.h says. Knows no layers.
+// The flat parameter space: all trainable numbers of a model, followed by averages of statistics,
+// in one vector of float32. It is cut into blocks of equal size (the last may be shorter).
+// common/space/placement.h says which shard holds which blocks. Knows no layers.
 #ifndef RUBATO_COMMON_SPACE_FLAT_SPACE_H_
 #define RUBATO_COMMON_SPACE_FLAT_SPACE_H_
 
@@ -16,11 +16,12 @@ namespace rubato {
 // Number of values of one parameter / of all of them.
 int64_t ValueCount(const proto::Parameter& parameter);
 int64_t ValueCount(const proto::Layout& layout);
-// Of the parameters alone, behind which averages of statistics lie (proto::Parameter.average).
+// Number of values of the parameters alone, without the averages of statistics behind them
+// (proto::Parameter.average).
 int64_t TrainableCount(const proto::Layout& layout);
 
-// InvalidArgument, naming the parameter, if a layout from elsewhere has extents below 0, more
-// values than can be (2^40), numbers that are not finite, or parameters behind averages.
+// Checks a layout from another process. InvalidArgument, naming the parameter, if it has extents
+// below 0, more than 2^40 values, numbers that are not finite, or parameters behind averages.
 absl::Status CheckLayout(const proto::Layout& layout);
 
 // The name of the parameter that the value `index` of the flat vector belongs to.

@@ -10,8 +10,8 @@
 namespace rubato {
 
 // Fills `out` with the values [begin, begin + out.size()) of `parameter`, in row-major order, as
-// parameter.init() says. They are a pure function of (seed, name, index): how ranges are cut, and
-// who draws which, does not show.
+// parameter.init() says. They are a pure function of (seed, name, index): they do not depend on how
+// ranges are cut or who computes them.
 void InitializeRange(const proto::Parameter& parameter, uint64_t seed, int64_t begin,
                      absl::Span<float> out);
 

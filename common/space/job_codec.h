@@ -1,4 +1,4 @@
-// What a job says of its wire: the codecs that wire.push and wire.pull name, and what is shared.
+// The wire settings of a job: the codecs that wire.push and wire.pull name, and shared memory.
 #ifndef RUBATO_COMMON_SPACE_JOB_CODEC_H_
 #define RUBATO_COMMON_SPACE_JOB_CODEC_H_
 
@@ -28,14 +28,14 @@ inline bool SharesMemory(const proto::Job& job) {
   return job.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO;
 }
 
-// A block that holds averages of statistics travels as float32, both ways: rounding them would add
-// up. `trainable` values lie before those (TrainableCount).
+// A block that holds averages of statistics is sent as float32, both ways, because rounding errors
+// would accumulate in them. `trainable` values lie before those (TrainableCount).
 inline bool HoldsStatistics(Range block_values, int64_t trainable) {
   return block_values.end > trainable;
 }
 
-// Of the payload of a block's values as a worker pushes them (topk: when the warm-up is over), and
-// pulls them.
+// The payload size of a block's values when a worker pushes them (topk: after the warm-up), and
+// when it pulls them.
 size_t PushedBytes(const proto::Job& job, Range block_values, int64_t trainable);
 size_t PulledBytes(const proto::Job& job, Range block_values, int64_t trainable);
 

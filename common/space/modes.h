@@ -28,15 +28,16 @@ std::string ModeName(const proto::Mode& mode);
 proto::Manifest::Mode ToManifest(const proto::Mode& mode);
 proto::Mode FromManifest(proto::Manifest::Mode mode);
 
-// The place in the job's order of samples that a checkpoint of steps goes on from. What was left
-// out counts, though no block holds it; so it may lie behind `samples`, which is told by blocks.
+// The position in the job's order of samples from which a checkpoint of steps is resumed. Steps
+// that were left out count, although no block contains them; so the position may be beyond
+// `samples`, which is counted by blocks.
 int64_t PositionOf(const proto::Manifest& checkpoint);
 
-// A block that was kept in view `kept`, as the first view `view` of a term finds it, which goes on
-// from there or from a lineage behind it. That one was begun when all shards were done with what
-// came before, so a block that has not heard of it is where it begins, and has left out what it
-// lacks of others (Shard::BeginLineage). Between steps, blocks stay where they are: some may have
-// taken one that others have not.
+// The state of a block that was kept in view `kept`, for the first view `view` of a term that
+// continues from there or from a later lineage. A later lineage begins only when all shards are
+// done with the earlier one. So a block that has not heard of it is at its beginning, and has left
+// out what it lacks (Shard::BeginLineage). If both lineages are of steps, blocks keep their state:
+// some may have applied a step that others have not.
 proto::BlockState AsGoesOn(const proto::View& view, const proto::View& kept,
                            proto::BlockState block);
 
@@ -46,7 +47,8 @@ struct ModeSpan {
   int64_t until_samples = 0;
 };
 
-// Samples in the whole training; for one that ends by time alone, more than will come.
+// Samples in the whole training; for a training that ends by time alone, more than it can ever
+// reach.
 int64_t TotalSamples(const proto::Job& job, int64_t samples_per_epoch);
 
 // In order; the last one ends with the training.
@@ -60,7 +62,7 @@ int64_t LeavesOf(const proto::Job& job, const proto::Mode& mode);
 SampleSchedule ScheduleOf(const proto::Job& job, const proto::Mode& mode, int64_t samples_per_epoch,
                           int64_t origin_unit, int64_t origin_samples);
 
-// What happens again and again, at points of the training.
+// An event that recurs at regular points of the training.
 class Recurrence {
  public:
   // `every` counts no time.

@@ -1,5 +1,5 @@
-// A keyed permutation of [0, size) without an array: any position of a shuffled order can be had by
-// anyone in constant time, so the sample order of an epoch is no state that could be lost.
+// A keyed permutation of [0, size) without an array: anyone can compute any position of a shuffled
+// order in constant time, so the sample order of an epoch is not state that could be lost.
 #ifndef RUBATO_COMMON_SPACE_PERMUTATION_H_
 #define RUBATO_COMMON_SPACE_PERMUTATION_H_
 
@@ -12,7 +12,7 @@ namespace rubato {
 //
 // A balanced Feistel network over the next even number of bits; what falls outside [0, size) is
 // sent through again until it lies inside ("cycle walking", Black & Rogaway 2002), fewer than four
-// times on average. Shuffles well, hides nothing: no cipher.
+// times on average. It shuffles well, but is not a secure cipher.
 class Permutation {
  public:
   Permutation(uint64_t key, uint64_t size);

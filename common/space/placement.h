@@ -23,13 +23,13 @@ FlatSpace SpaceOf(const proto::Job& job, const proto::Layout& layout);
 // Immutable; copies share one table.
 class Placement {
  public:
-  // Runs of blocks in order of the shards (> 0), none two blocks longer than another. With fewer
-  // blocks than shards some own none.
+  // Consecutive runs of blocks, in the order of the shards (> 0); the lengths differ by at most
+  // one. With fewer blocks than shards some shards own none.
   static Placement Even(const FlatSpace& space, int shards);
   // InvalidArgument unless the shards of `view` hold each block of the job's space exactly once.
   static absl::StatusOr<Placement> Of(const proto::Job& job, const proto::View& view);
 
-  // States it in `view`: shards in their first incarnation, without addresses.
+  // Writes the placement to `view`: shards in their first incarnation, without addresses.
   void AddTo(proto::View* view) const;
 
   const FlatSpace& space() const { return space_; }
@@ -40,7 +40,7 @@ class Placement {
   Range Blocks(int shard) const;
   Range Values(int shard) const;
   int ShardOf(int64_t block) const;
-  // Those of the shard that holds most.
+  // Values of the shard that holds the most.
   int64_t max_values() const;
 
  private:

@@ -31,11 +31,11 @@ class SumOfSquares {
   // The values from `begin` on, a multiple of kLeafValues; a whole number of leaves, or up to the
   // vector's end. Each value once.
   void Add(int64_t begin, absl::Span<const float> values);
-  // What another has summed. False, and nothing is changed, if it is no node of the tree or covers
-  // what is here.
+  // Adds a sum from another process. False, without a change, if it is not a node of the tree or
+  // overlaps with a sum that is here.
   bool AddNode(const Node& node);
 
-  // As far as it has been summed: disjoint, in no order.
+  // The partial sums so far: disjoint, in no particular order.
   const std::vector<Node>& nodes() const { return nodes_; }
   // Whether all is here; then its sum.
   bool complete() const { return nodes_.size() == 1 && nodes_[0].leaves == tree_.root(); }
@@ -48,8 +48,8 @@ class SumOfSquares {
   std::vector<Node> nodes_;
 };
 
-// What the mean of a gradient over `weight` samples is multiplied by, so that its norm is at most
-// `max_norm`; `sum` is that of the squares of the gradient's sum over them. As
+// The factor for the mean gradient over `weight` samples that makes its norm at most `max_norm`.
+// `sum` is the sum of squares of the gradient's sum over these samples. As
 // torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)).
 double ClipFactor(double sum, int64_t weight, double max_norm);
 

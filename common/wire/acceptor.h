@@ -1,6 +1,6 @@
-// Takes TCP connections for a server. gRPC would do it too, but stops listening for good when the
-// process has no descriptor left for a connection, and takes as many as there are descriptors: none
-// remains for the run's files.
+// Takes TCP connections for a server. gRPC could do it, but it stops listening for good when the
+// process runs out of file descriptors, and it accepts connections until none is left for the run's
+// files.
 #ifndef RUBATO_COMMON_WIRE_ACCEPTOR_H_
 #define RUBATO_COMMON_WIRE_ACCEPTOR_H_
 
@@ -21,22 +21,23 @@ namespace rubato {
 
 class Acceptor {
  public:
-  // Gets each new connection, which is its own from there on. On the acceptor's thread.
+  // Receives each new connection and owns it from then on. Called on the acceptor's thread.
   using Take = std::function<void(int fd)>;
-  // Gets a sentence, once until connections are taken again. On the acceptor's thread.
+  // Receives a warning when connections cannot be accepted, once until they are accepted again.
+  // Called on the acceptor's thread.
   using Warn = std::function<void(const std::string& text)>;
 
   // Listens at all of `places`; a name may stand for several addresses, of which one is enough.
-  // Unavailable, saying why, if one of the places is in use or not of this machine. All addresses
-  // of a machine, "::", are those of IPv4 where there is no IPv6.
+  // Unavailable, saying why, if one of the places is in use or not of this machine. Where there is
+  // no IPv6, "::" (all addresses of the machine) means all IPv4 addresses.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(std::vector<HostPort> places);
-  // The same at `addresses`, as ParseAddresses takes them, which the sentence names.
+  // The same for `addresses`, in the syntax of ParseAddresses. The error names them.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const std::string& addresses);
   ~Acceptor() { Stop(); }
   Acceptor(const Acceptor&) = delete;
 
-  // As given, with the ports that were free for those given as 0, and 0.0.0.0 where it stands in
-  // for "::".
+  // The addresses as given, but with the chosen ports in place of 0, and with 0.0.0.0 where it
+  // replaces "::".
   const std::vector<HostPort>& places() const { return places_; }
   // The same with commas between.
   std::string address() const;
@@ -45,24 +46,26 @@ class Acceptor {
   static Take ToServerOf(grpc::ServerBuilder* builder,
                          const std::shared_ptr<grpc::ServerCredentials>& credentials);
 
-  // Begins to take connections, of which `connections` hears if it is given. A quarter of the limit
-  // on descriptors is left to other uses: connections beyond are closed at once. If there are
-  // `first_settings` (http2_opening.h) each connection is sent them, and is handed on when it has
-  // acknowledged them; for how long that may take, and how many may wait, say its limits.
+  // Begins to accept connections, and reports them to `connections` if it is given. A quarter of
+  // the limit on file descriptors is reserved for other uses: connections beyond the rest are
+  // closed at once. If `first_settings` (http2_opening.h) is not empty, each connection is sent
+  // these settings and is handed on when it has acknowledged them; the limits of `connections` say
+  // how long that may take and how many connections may wait.
   void Start(Take take, Warn warn, std::shared_ptr<Connections> connections = nullptr,
              std::string first_settings = "");
-  // Takes no more, and does not listen any more.
+  // Stops accepting connections and listening.
   void Stop();
 
  private:
   explicit Acceptor(std::vector<HostPort> places) : places_(std::move(places)) {}
 
-  // Why nobody can listen at `place`, of which the port is filled in; empty if this does.
+  // Binds to `place` and fills in its port. Returns the reason if that fails, else an empty string.
   std::string Bind(HostPort* place);
   void Run();
   // Whether there may be room for another one.
   bool Accept(int listener);
-  // Looks at a connection that opens: hands it on, or closes it. False if it opens still.
+  // Checks a connection that is being opened, and hands it on or closes it. False if it is still
+  // being opened.
   bool Open(int fd);
   void WarnOnce(const std::string& text);
 

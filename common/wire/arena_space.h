@@ -1,5 +1,6 @@
-// Which parts of an arena are taken, and how much of another's is resident: what SharedArena and
-// SharedArenaView decide, as offsets, without the memory itself. Single-threaded, without I/O.
+// The bookkeeping of SharedArena and SharedArenaView, as offsets without the memory itself: which
+// parts of an arena are allocated, and how much of a peer's arena is resident. Single-threaded,
+// without I/O.
 #ifndef RUBATO_COMMON_WIRE_ARENA_SPACE_H_
 #define RUBATO_COMMON_WIRE_ARENA_SPACE_H_
 
@@ -12,22 +13,22 @@
 
 namespace rubato {
 
-// What is lent begins at a page and takes whole ones, so that it can be mapped anywhere.
+// Lent pieces begin at a page and occupy whole pages, so that they can be mapped anywhere.
 constexpr size_t kSharedPage = 4096;
-// What is smaller is not lent: copying it costs less than keeping account of it.
+// Smaller pieces are not lent: copying them is cheaper than tracking a loan.
 constexpr size_t kMinLent = 8 << 10;
-// Nor is what is larger, so that a receiver's windows hold it.
+// Larger pieces are not lent either, so that a piece fits into a receiver's windows.
 constexpr size_t kMaxLent = 2 << 20;
 
 constexpr uint64_t RoundUp(uint64_t bytes, uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-// The owner's side: slabs one behind the other, which only grow, and pieces of them, none of which
-// crosses from one slab into the next.
+// The owner's side: consecutive slabs, which are never freed, and pieces of them. No piece crosses
+// a slab boundary.
 class ArenaSpace {
  public:
-  // Address space is taken by so much.
+  // Address space is reserved in units of this size.
   static constexpr uint64_t kSlab = 64 << 20;
 
   struct Piece {
@@ -41,7 +42,7 @@ class ArenaSpace {
   Piece Find(uint64_t bytes) const;
   void Grow(uint64_t slab_bytes);
   void Take(const Piece& piece);
-  // It is for the next that is as large.
+  // The next request of the same size gets it.
   void GiveBack(const Piece& piece);
 
  private:
@@ -50,7 +51,7 @@ class ArenaSpace {
   std::map<uint64_t, std::vector<uint64_t>> free_;  // offsets, by bytes
 };
 
-// The reader's side: what has been read stays resident until it is more than `max_bytes`.
+// The reader's side: memory that has been read stays resident until it exceeds `max_bytes`.
 class ResidentBytes {
  public:
   explicit ResidentBytes(size_t max_bytes) : max_bytes_(max_bytes) {}

@@ -1,21 +1,21 @@
-// How a caller and a server show one another that they hold the same key, without sending it. No
-// I/O: what is sent travels as bytes, in the way that the caller of this chooses.
+// How a client and a server prove to each other that they hold the same key, without sending it. No
+// I/O: messages are byte strings, which the user of these classes sends.
 //
 //   caller                                     server
 //   Hello: role, nonce                   →
 //                                        ←     Welcome: session, proof
 //   each call: session, counter, MAC     →     checked before anything of the call is read
 //
-// The session is what the server wants to know of it, with a MAC by a key that only this server
-// has: so a server keeps nothing of who has only said hello. The proof is a MAC over hello and
-// session by the role's key: a server that does not hold the key is found out before anything is
-// sent to it. The MAC of a call is by a key of the session, derived from the role's, over the
-// counter and the method; each counter counts once, so that a call that was overheard cannot be
-// repeated. MACs are HMAC-SHA-256; each key and each use has a label of its own, so that nothing
-// that one end has said serves as what the other would say.
+// The session is the server's state, signed with a MAC by a key that only this server has, so a
+// server stores nothing for a caller that has only said hello. The proof is a MAC over hello and
+// session by the role's key: the caller detects a server without the key before it sends anything
+// else. The MAC of a call covers the counter and the method, with a session key derived from the
+// role's key. Each counter is valid once, so an intercepted call cannot be replayed. MACs are
+// HMAC-SHA-256; each key and each use has its own label, so a message of one end is never valid as
+// one of the other end.
 //
-// This keeps out who does not hold the key. Whoever can alter packets on their way can take over a
-// connection that has been opened: against that only TLS helps.
+// This keeps out processes without the key. An attacker who can modify packets can take over an
+// open connection: only TLS prevents that.
 #ifndef RUBATO_COMMON_WIRE_AUTHENTICATION_H_
 #define RUBATO_COMMON_WIRE_AUTHENTICATION_H_
 
@@ -46,16 +46,16 @@ class Caller {
   // `key` is a role's.
   explicit Caller(JobKey key) : key_(std::move(key)) {}
 
-  // The bytes to say hello with. What was said before counts no more.
+  // The bytes of a hello. Invalidates an earlier hello.
   std::string Hello();
-  // What the server has answered. Unauthenticated if it does not hold the key.
+  // Handles the server's answer. Unauthenticated if the server does not hold the key.
   absl::Status OnWelcome(absl::string_view welcome, absl::Time now);
 
-  // Whether calls may begin; after a while a new hello is needed.
+  // Whether calls may begin. A session expires; then a new hello is needed.
   bool is_welcome(absl::Time now) const { return !session_.empty() && now < until_; }
-  // The server does not know the session any more.
+  // Forgets the session, because the server no longer knows it.
   void Leave() { session_.clear(); }
-  // What to show with a call of `method`, another each time.
+  // The credential for one call of `method`, different each time.
   std::string Show(absl::string_view method);
 
  private:
@@ -70,7 +70,7 @@ class Gate {
  public:
   // For how long calls of a session may begin.
   static constexpr absl::Duration kSessionTime = absl::Minutes(20);
-  // Sessions that have called at a time: of a few processes at most for each of the largest job's.
+  // The most sessions at a time that have made a call: a few for each process of the largest job.
   static constexpr size_t kMaxSessions = 1 << 18;
 
   // `secret` is a job's.
@@ -79,8 +79,9 @@ class Gate {
   // The answer to a hello. InvalidArgument if it is none.
   absl::StatusOr<std::string> Welcome(absl::string_view hello, absl::Time now) const;
 
-  // Who begins a call of `method` and shows `shown`. Unauthenticated, with what to do, if that
-  // shows no key of this job, or was shown before. ResourceExhausted if too many have called.
+  // The role of the caller that begins a call of `method` with the credential `shown`.
+  // Unauthenticated, with advice, if it proves no key of this job or was used before.
+  // ResourceExhausted if there are too many sessions.
   absl::StatusOr<Role> Check(absl::string_view method, absl::string_view shown, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -88,7 +89,8 @@ class Gate {
   size_t sessions() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Which counters of a session have been shown: of the last ones each, of those before all.
+  // Which counters of a session have been used: one bit for each of the last ones; all earlier ones
+  // count as used.
   struct Window {
     uint64_t highest = 0;
     uint64_t seen = 0;  // bit i: highest - i

@@ -1,6 +1,6 @@
-// Certificates that say what role a process has in a job, made and read by OpenSSL. A job has an
-// authority of its own, which signs them; whoever shows one of another authority is a stranger. The
-// role stands in the certificate as the alternative name URI:rubato:role:<role>.
+// Certificates that state the role of a process in a job, created and read with OpenSSL. Each job
+// has its own certificate authority (CA), which signs them; certificates of other CAs are refused.
+// The role is in the certificate as the subject alternative name URI:rubato:role:<role>.
 //
 // A process is given a folder with three PEM files, which are called as in a Kubernetes TLS secret.
 #ifndef RUBATO_COMMON_WIRE_CERTIFICATES_H_
@@ -25,12 +25,12 @@ struct CertificateAndKey {
   std::string certificate, key;
 };
 
-// When a certificate counts, to the second.
+// The period in which a certificate is valid, to the second.
 struct Validity {
   absl::Time from, until;
 };
 
-// An authority that nobody has had before.
+// Creates a new CA.
 CertificateAndKey MakeAuthority(const Validity& validity);
 
 // A certificate with a new key. InvalidArgument if `authority` is none; FailedPrecondition if it is
@@ -38,13 +38,14 @@ CertificateAndKey MakeAuthority(const Validity& validity);
 absl::StatusOr<CertificateAndKey> IssueCertificate(const CertificateAndKey& authority, Role role,
                                                    const Validity& validity);
 
-// Whether a process may take part as `as` by the files in `folder`; as kObserver it may by any
-// role's. FailedPrecondition, naming the file, if one cannot be read or is not what it should be;
-// others than its owner may read the key; certificate and key do not belong together; it is not
-// valid `now`, not of the authority, or not of the role.
+// OK if the files in `folder` allow a process to take part as `as`; for kObserver a certificate of
+// any role will do. FailedPrecondition, naming the file, if one cannot be read or is not what it
+// should be; others than its owner may read the key; certificate and key do not belong together; it
+// is not valid `now`, not of the authority, or not of the role.
 absl::Status CheckCertificates(const std::string& folder, Role as, absl::Time now);
 
-// Of a certificate with these alternative names. Unauthenticated if they do not name one role.
+// The role in these subject alternative names of a certificate. Unauthenticated if they do not name
+// exactly one role.
 absl::StatusOr<Role> RoleOfUris(const std::vector<std::string>& uris);
 
 // "2026-11-23 17:05 UTC".

@@ -16,44 +16,47 @@
 
 namespace rubato {
 
-// What a server takes: a block (wire.chunk is at most 1 MiB) or a control message, of which the
-// longest are a layout and what a shard says of its blocks, some 30 bytes each. It bounds what
-// nonsense can claim, with the calls that a connection may have at a time; ours have one or two.
+// The largest request that a server accepts: a block (wire.chunk is at most 1 MiB) or a control
+// message; the longest of these are a layout and a shard's report on its blocks, some 30 bytes
+// each. Together with the number of calls that a connection may have at a time (ours have one or
+// two), it bounds the memory that invalid input can take.
 constexpr int kMaxRequestBytes = 8 << 20;
 constexpr int kMaxCalls = 4;
 
-// What the peers of a server may make it hold by messages that they begin and never finish, or that
-// are longer than a server takes, which gRPC finds only when they are whole: so much a connection
-// (connections.h), of which members have three each (calls, heartbeat, data).
+// The most memory per connection (connections.h) that a peer can make a server hold, with messages
+// that it never finishes or that are too long, which gRPC notices only when they are complete.
+// Members have three connections each (calls, heartbeat, data).
 constexpr int64_t kMaxConnectionBytes = 2 * kMaxRequestBytes;
 constexpr int kConnectionsOfMember = 3;
-// On a connection of which it is not known who calls (connections.h): a hello and the beginning of
-// a call take less than 2 KB, of TLS some 6 KB. As many may be there as may well come at once.
+// The same for a connection whose caller is not known yet (connections.h): a hello and the
+// beginning of a call take less than 2 KB, with TLS some 6 KB. There may be as many strangers as
+// can reasonably arrive at once.
 constexpr int64_t kMaxStrangerBytes = 32 << 10;
-// What these can be made to hold: calls that are reset at once, of 24 bytes and 10 KB each.
+// The memory that strangers can make a server hold, with calls that are reset at once: each is 24
+// bytes on the wire and 10 KB of memory.
 constexpr int64_t kMaxStrangerMemory = 14 << 20;
 inline int MaxStrangers(int workers, int servers) { return workers + servers + 16; }
-// Of a server of so many workers at most.
+// The limits of a server with at most this many workers.
 Connections::Limits LimitsOfConnections(int workers, int servers);
 
-// Messages of a data stream that a server reads at once, and how long until it reads one more: no
-// worker of ours comes near. Who sends more is read later. Of control messages it is
-// ControlCall::kMaxMessages.
+// The rate limit for messages of a data stream: how many a server reads at once, and the interval
+// after which it reads one more. Our workers stay far below it; messages beyond it are read later.
+// For control messages the limit is ControlCall::kMaxMessages.
 constexpr int kMaxMessagesAtOnce = 8192;
 constexpr absl::Duration kBetweenMessages = absl::Microseconds(5);
 
-// How long a connection may take to speak HTTP/2 (and then to show who calls, see connections.h),
-// and be without calls.
+// How long a connection may take for the HTTP/2 handshake (and then to authenticate, see
+// connections.h), and how long it may be idle.
 constexpr int kHandshakeMilliseconds = 10'000;
 constexpr int kIdleMilliseconds = 60'000;
 
-// What a process takes of the servers that it has called: views of any cluster.
+// The largest reply that a client accepts from a server: enough for the view of any cluster.
 constexpr int kMaxReplyBytes = 64 << 20;
 
-// Bytes of a stream that may be under way, which bounds what a receiver holds. gRPC would measure
-// how much the network takes and grow this to tens of MB on one machine, where data that wait leave
-// the caches: with 4 MiB the bench of the wire moves a quarter to a half more. Between machines it
-// is enough for 1 GB/s and round trips of 4 ms.
+// The flow-control window of a stream in bytes, which bounds what a receiver holds. By default gRPC
+// measures the network and grows the window to tens of MB on one machine, where waiting data are
+// evicted from the caches: with 4 MiB the wire benchmark is a quarter to a half faster. Between
+// machines it is enough for 1 GB/s and round trips of 4 ms.
 constexpr int kWindowBytes = 4 << 20;
 
 // What MakeChannel says to gRPC.
@@ -67,35 +70,37 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
 // Settings of a server (listener.h): an address in use is an error, not shared.
 void ConfigureServer(const ConnectionOptions& connection, grpc::ServerBuilder* builder);
 
-// Settings of a process that moves much; call it before anything of gRPC. Each of gRPC's threads
-// waits for its own connections only: by default they wait for each other's too and hand over what
-// they find, for a third more processor time a byte and twice the round trip (unless
-// GRPC_POLL_STRATEGY is set). Abseil's mutexes, which gRPC uses too, do not look for deadlocks, as
-// distributions build them to do: 1.5 % of the processor's time.
+// Settings for a process that transfers much data; call it before any use of gRPC. Each of gRPC's
+// threads waits for its own connections only: by default they also wait for each other's and hand
+// over events, which costs a third more processor time per byte and doubles the round trip.
+// (GRPC_POLL_STRATEGY, if set, takes precedence.) Deadlock detection in Abseil's mutexes, which
+// gRPC uses too, is switched off; distributions enable it, and it costs 1.5 % of the processor's
+// time.
 void TuneGrpc();
 
-// Keeps freed memory in the process instead of giving it back to the system and asking again:
-// without this, messages of 256 KiB cost twice the time. Call it first in main.
+// Keeps freed memory in the process instead of returning it to the system and requesting it again:
+// without this, messages of 256 KiB take twice the time. Call it first in main.
 void KeepFreedMemory();
 
-// One heap for all threads, from which all that is free can be given back (Connections::Look): of
-// others the C library keeps their ends. Call it first in main of a server.
+// Uses one heap (malloc arena) for all threads, so that all free memory can be returned to the
+// system (Connections::Look); with several, the C library keeps the end of each. Call it first in
+// main of a server.
 void UseOneHeap();
 
 // Raises the limit on this process's descriptors, of which each connection takes one, to what the
 // system allows it. Call it early in main.
 void RaiseDescriptorLimit();
 
-// What goes wrong reaches us as a status and is told in one sentence: gRPC's own log lines are
-// dropped, unless GRPC_VERBOSITY is set. Call it early in main.
+// Drops gRPC's own log lines, unless GRPC_VERBOSITY is set: errors are returned as a status and
+// reported in one sentence. Call it early in main.
 void SilenceGrpc();
 
-// Whether that is what gRPC says of a call for which it found no connection.
+// Whether `message` is gRPC's error for a call that could not connect.
 bool IsFromConnecting(absl::string_view message);
 
-// The same code and message; but where no connection has come about because the two ends do not
-// take each other's certificates, Unauthenticated with a sentence that says so, and Unavailable
-// with one where it may be so.
+// The same code and message. But if the connection failed because one end refused the other's
+// certificate, Unauthenticated with a sentence that says so; if that is only possible, Unavailable
+// with such a sentence.
 absl::Status FromGrpc(const grpc::Status& status);
 // The same code and message.
 grpc::Status ToGrpc(const absl::Status& status);

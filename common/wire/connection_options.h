@@ -1,4 +1,4 @@
-// What all connections of a process, and those to it, have in common.
+// Settings that all connections from and to a process share.
 #ifndef RUBATO_COMMON_WIRE_CONNECTION_OPTIONS_H_
 #define RUBATO_COMMON_WIRE_CONNECTION_OPTIONS_H_
 
@@ -20,14 +20,14 @@ struct ConnectionOptions {
   // a lost host, a cut) breaks within it, 0.05 to 0.35 s before its end (KeepAlive in
   // common/base/lease.h).
   absl::Duration lease = absl::Seconds(10);
-  // What the coordinator, which a process calls, is called in its messages.
+  // The name of the coordinator in messages of processes that call it.
   std::string coordinator = "the coordinator (shard 0)";
-  // Of a server: those that there are to it.
+  // For a server: the connections to it.
   std::shared_ptr<Connections> connections;
-  // Of a server: whom it refuses.
+  // For a server: the peers that it refuses.
   std::shared_ptr<Refusals> refusals = std::make_shared<Refusals>();
-  // Of a server that calls itself: where it is reached, and the way there without a socket, for
-  // which it would need two more descriptors.
+  // For a server that calls itself: its own address, and a channel to itself without a socket,
+  // which would take two more file descriptors.
   std::string own_address;
   std::shared_ptr<grpc::Channel> own_channel;
 };

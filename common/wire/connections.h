@@ -1,11 +1,12 @@
-// The connections of a server, as the kernel counts their bytes: what gRPC holds for a peer shows
-// in nothing else before a message is whole.
+// The connections of a server, with the kernel's count of their bytes: nothing else shows how much
+// gRPC holds for a peer before a message is complete.
 //
-// Until it is known who calls, a connection is a *stranger's*: it has shown no key, or whatever the
-// job asks for. Anybody may call and go on calling, and gRPC makes calls faster than it ends them.
-// So strangers are few, none lasts, and none sends much: who belongs to a job sends a few KB until
-// the server has answered that it knows it. Afterwards a connection may send without end, but not
-// one message: gRPC 1.51 takes one of any length whole before it refuses it.
+// Until its caller is authenticated (by a key, or whatever the job asks for), a connection is a
+// *stranger's*. Anybody can open connections and make calls, and gRPC creates calls faster than it
+// ends them. So there is a limit on the number of strangers, on their time and on their bytes: a
+// process of the job sends only a few KB before the server has confirmed that it knows it.
+// Afterwards a connection may send any number of bytes, but not in one message: gRPC 1.51 receives
+// a message of any length completely before it refuses it.
 #ifndef RUBATO_COMMON_WIRE_CONNECTIONS_H_
 #define RUBATO_COMMON_WIRE_CONNECTIONS_H_
 
@@ -31,13 +32,14 @@ class Connections {
     uint64_t unread_bytes = 0;    // that others may send between the ends of two messages
   };
   static constexpr absl::Duration kPatience = absl::Seconds(10);  // with strangers
-  // Between two looks, in which time a connection may send 10 MB; and as much for each that is
-  // known, so that looking takes less than a hundredth of a processor's time.
+  // The interval between two checks, in which a connection may send 10 MB. It grows by as much for
+  // each known connection, so that checking takes less than 1 % of a processor's time.
   static constexpr absl::Duration kBetweenLooks = absl::Milliseconds(10);
   static constexpr absl::Duration kForEachKnown = absl::Microseconds(200);
-  // Of more bytes the memory is given back: that of a few hellos is not worth it.
+  // Memory of connections that have sent more bytes than this is returned to the system; that of a
+  // few hellos is not worth it.
   static constexpr uint64_t kMuch = 8 << 10;
-  // How long after the end of a connection: gRPC frees what is of it on threads of its own.
+  // How long after the end of a connection that happens: gRPC frees its memory on its own threads.
   static constexpr absl::Duration kUntilFreed = absl::Seconds(1);
 
   explicit Connections(const Limits& limits) : limits_(limits) {}
@@ -48,16 +50,16 @@ class Connections {
   // too many.
   void Add(int fd, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Set by who reads a whole message of a peer that is known.
+  // Set by the reader of a complete message from a known peer.
   using HasRead = std::shared_ptr<std::atomic<bool>>;
-  // It is known who `peer` is, as gRPC names it. Never null.
+  // Marks `peer` (gRPC's name of the peer) as known. Never returns null.
   HasRead OnKnown(const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Forgets connections that have ended, and breaks those that have reached a limit. Gives back the
   // memory of those, and of strangers who have sent much.
   void Look(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // In how long the next look is due; for ever if there is nothing to look at.
+  // The time until the next check is due; infinite if there is nothing to check.
   absl::Duration UntilNextLook() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -43,7 +43,7 @@ class ControlClient {
   // Begins to receive. Once.
   void Start(ControlCallbacks callbacks);
 
-  // Hangs up.
+  // Ends the call.
   ~ControlClient();
 
   // Any thread. Lost if the call is broken: on_failure tells.
@@ -60,8 +60,8 @@ class ControlClient {
   ControlCallbacks callbacks_;
   grpc::ClientContext context_;
   absl::Mutex write_mutex_;
-  // What is sent before the coordinator has answered that it knows who calls: till then it takes
-  // nothing long (connections.h), and a registration has a model's layout.
+  // Messages held back until the coordinator has authenticated this process: before that it accepts
+  // only a few KB (connections.h), and a registration contains a model's layout.
   std::vector<proto::PeerMessage> early_ ABSL_GUARDED_BY(write_mutex_);
   bool is_known_ ABSL_GUARDED_BY(write_mutex_) = false;
   std::unique_ptr<grpc::ClientReaderWriter<proto::PeerMessage, proto::CoordinatorMessage>> call_;

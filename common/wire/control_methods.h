@@ -1,4 +1,5 @@
-// The methods of proto::Coordination as they are named in a call, which what a caller shows is for.
+// The full names of the methods of proto::Coordination. A caller's credential is valid for one of
+// them.
 #ifndef RUBATO_COMMON_WIRE_CONTROL_METHODS_H_
 #define RUBATO_COMMON_WIRE_CONTROL_METHODS_H_
 

@@ -22,9 +22,9 @@ class Tls;
 // (listener.h).
 class Credentials {
  public:
-  // Without a key: whoever can reach the process may talk to it, and it talks to anybody.
+  // No authentication: anyone who can reach the process may call it, and it calls anyone.
   Credentials() = default;
-  // By a key: a role's, of one who only calls; a server's is the secret.
+  // Authentication by a key: a role's key for a process that only calls; for a server, the secret.
   explicit Credentials(const JobKey& key)
       : key_(key), gate_(key.is_secret() ? std::make_shared<Gate>(key) : nullptr) {}
   // By certificates that have been checked.
@@ -41,8 +41,8 @@ class Credentials {
   bool is_tls() const { return tls_ != nullptr; }
   // Whether this server asks its callers who they are.
   bool asks_callers() const { return gate_ != nullptr || tls_ != nullptr; }
-  // Who begins a call of `method`; whoever is not asked counts as a server. Unauthenticated if the
-  // caller does not show it.
+  // The role of the caller that begins a call of `method`; kServer if callers are not
+  // authenticated. Unauthenticated if the caller does not prove a role.
   absl::StatusOr<Role> CheckCaller(const grpc::ServerContextBase& context,
                                    absl::string_view method) const;
 

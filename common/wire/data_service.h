@@ -44,11 +44,11 @@ class DataService {
     std::function<void(uint64_t stream)> on_gone;
   };
 
-  // Answers only workers and servers by the credentials of `connection`, of the job with this
-  // digest and of its term, and takes their offers of shared memory if `share_memory`; payloads
-  // that lie in `arena`, if there is one, are lent to these. `log` must outlive it. The connections
-  // of `connection`, if there are any, hear whose streams it answers, its refusals whose not.
-  // Messages of a stream are read as its own copy of `limit` allows.
+  // Serves only workers and servers that the credentials of `connection` authenticate, with this
+  // job digest and the current term. Accepts their offers of shared memory if `share_memory`;
+  // payloads in `arena`, if it is not null, are lent to these peers. `log` must outlive it.
+  // Accepted peers are reported to the connections of `connection`, if it has any, refused ones to
+  // its refusals. Each stream has its own copy of the rate limit `limit`.
   DataService(std::string job_digest, bool share_memory, const Log* log,
               std::shared_ptr<const SharedArena> arena = nullptr,
               const ConnectionOptions& connection = ConnectionOptions(),
@@ -71,7 +71,8 @@ class DataService {
   // it; any thread may ask. Drops it after Stop.
   void Post(std::function<void()> task);
 
-  // Any thread: lets `asked` go when the queue's thread and those of all streams have come round.
+  // Any thread: releases `asked` when the queue's thread and those of all streams have each
+  // completed a round.
   void Ask(std::shared_ptr<void> asked);
 
   // Of a callback, while it runs: sends on a stream once the callback has returned, or drops the

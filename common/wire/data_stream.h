@@ -48,8 +48,8 @@ class DataStream {
   virtual void StartFinish(const absl::Status& status, Tag* tag) = 0;
   virtual void Cancel() = 0;
 
-  // A frame has come, whose values are borrowed for the call; an error is the peer's fault. On the
-  // queue's thread or on the link's, one at a time.
+  // A frame has arrived. Its values are borrowed for the call; an error is the peer's fault. Called
+  // on the queue's or the link's thread, one call at a time.
   virtual absl::Status OnFrame(const Frame& frame, const ReceivedValues& values) = 0;
   // All frames of a message have come.
   virtual void OnMessageEnd() {}

@@ -1,4 +1,4 @@
-// Where a process finds what it shows of itself.
+// Finds the credentials of a process.
 #ifndef RUBATO_COMMON_WIRE_FIND_CREDENTIALS_H_
 #define RUBATO_COMMON_WIRE_FIND_CREDENTIALS_H_
 

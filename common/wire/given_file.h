@@ -11,8 +11,8 @@ namespace rubato {
 
 enum class Secrecy { kNone, kOwnerOnly };
 
-// The first `most` bytes of the file. FailedPrecondition, naming it, if it cannot be read, is no
-// file, or, being this user's, may be read by others where it must not.
+// The first `most` bytes of the file. FailedPrecondition, naming the file, if it cannot be read, is
+// not a regular file, or belongs to this user and others may read it although they must not.
 absl::StatusOr<std::string> ReadGivenFile(const std::string& path, size_t most, Secrecy secrecy);
 
 }  // namespace rubato

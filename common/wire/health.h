@@ -17,8 +17,8 @@ namespace rubato {
 
 class HealthListener {
  public:
-  // At most so many connections at a time, of which none lasts longer than Connections::kPatience:
-  // a probe makes one for each question.
+  // The most connections at a time. None lasts longer than Connections::kPatience: a probe opens a
+  // new one for each request.
   static constexpr size_t kMaxConnections = 16;
 
   // Listens at `addresses`, as ParseAddresses takes them, and says that `live` is SERVING and

@@ -1,5 +1,5 @@
-// Renews a worker's or a shard's lease at the coordinator, from a thread and over a channel of its
-// own, so that neither computing nor a full connection makes it look dead.
+// Renews the lease of a worker or shard at the coordinator. Uses its own thread and channel, so
+// that neither a long computation nor a full connection makes the process look dead.
 #ifndef RUBATO_COMMON_WIRE_HEARTBEAT_H_
 #define RUBATO_COMMON_WIRE_HEARTBEAT_H_
 
@@ -19,15 +19,15 @@ namespace rubato {
 
 class Heartbeat {
  public:
-  // Says that `who` (a HeartbeatRequest without busy_seconds) is alive, and has been `busy` for so
-  // long, and how many the refusals of `connection` are, every HeartbeatInterval until it is
-  // destroyed. A beat that is not answered within that time is given up; the next one follows.
+  // Sends `who` (a HeartbeatRequest without busy_seconds), how long it has been `busy` and the
+  // number of refusals of `connection`, every HeartbeatInterval until it is destroyed. A heartbeat
+  // that is not answered within that interval is given up; the next one follows.
   Heartbeat(const std::string& address, proto::HeartbeatRequest who,
             std::function<absl::Duration()> busy, const ConnectionOptions& connection);
   ~Heartbeat();
 
-  // When the coordinator answered the last time; at first, when this began. Who was frozen itself
-  // knows better a round trip later.
+  // When the coordinator last answered; before that, when this object was created. After a freeze
+  // of this process itself, the value is reliable again one round trip later.
   absl::Time heard_at() const;
 
  private:

@@ -36,8 +36,9 @@ class HelloService
   const Gate& gate_;
 };
 
-// What has come of a hello that was said for `caller`. Unauthenticated if the server does not hold
-// the key, or asks for none; Unavailable if it has ended meanwhile; else what gRPC says.
+// Handles the result of a hello that was sent for `caller`. Unauthenticated if the server does not
+// hold the key or does not use keys; Unavailable if it has ended meanwhile; otherwise gRPC's
+// status.
 absl::Status OnHelloAnswered(const grpc::Status& status, const proto::HelloReply& reply,
                              Caller* caller);
 

@@ -2,9 +2,9 @@
 //
 // gRPC 1.51 limits how many calls a connection may have under way only when the peer has
 // acknowledged the server's settings, and until then each HEADERS frame of ten bytes makes a call
-// of ten KB. So the acceptor sends settings first, and hands a connection on when their
-// acknowledgement lies among the bytes that wait on it: gRPC, which sends its own settings before
-// it reads, takes it for theirs, and the limit holds for all that follows.
+// of ten KB. So the acceptor sends its own settings first, and hands a connection to gRPC once
+// their acknowledgement has arrived, still unread. gRPC sends its settings before it reads, takes
+// this acknowledgement for theirs, and so enforces the limit from the first call on.
 #ifndef RUBATO_COMMON_WIRE_HTTP2_OPENING_H_
 #define RUBATO_COMMON_WIRE_HTTP2_OPENING_H_
 

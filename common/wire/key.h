@@ -14,7 +14,7 @@
 
 namespace rubato {
 
-// What whoever calls a server may be. The numbers travel.
+// The roles of callers of a server. The numbers are sent over the wire.
 enum class Role : uint8_t {
   kObserver = 1,  // may ask how the job stands
   kOperator = 2,  // may change it, too
@@ -41,9 +41,10 @@ class JobKey {
   std::string ToText() const;
 
   bool is_secret() const { return !role_.has_value(); }
-  // Of a secret the key of any role; of a role's key itself. PermissionDenied if it is another's.
+  // The key of `role`: a secret gives the key of any role, a role's key only itself.
+  // PermissionDenied for another role.
   absl::StatusOr<JobKey> Of(Role role) const;
-  // Whose it is; of the secret the server's.
+  // The role of the key; kServer for the secret.
   Role role() const { return role_.value_or(Role::kServer); }
   // 32 bytes.
   const std::string& bytes() const { return bytes_; }

@@ -1,5 +1,5 @@
-// Where a process listens: its gRPC server, with the settings of a job's servers. Callers say
-// hello here; to ask them who they are at each call is for the services.
+// Where a process listens: its gRPC server, with the settings of a job's servers. It answers
+// hellos; the services authenticate each call.
 #ifndef RUBATO_COMMON_WIRE_LISTENER_H_
 #define RUBATO_COMMON_WIRE_LISTENER_H_
 
@@ -21,7 +21,7 @@ namespace rubato {
 // Who answers hellos, where a key is asked for: the listener itself, or a service of its server.
 enum class HelloBy { kListener, kService };
 
-// From when on callers are taken: at once, or when Accept is called, until which they wait.
+// When connections are accepted: at once, or from the call of Accept on; until then callers wait.
 enum class Accepting { kAtOnce, kLater };
 
 class Listener {

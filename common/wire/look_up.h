@@ -1,4 +1,4 @@
-// Names of hosts, looked up.
+// Resolves host names.
 #ifndef RUBATO_COMMON_WIRE_LOOK_UP_H_
 #define RUBATO_COMMON_WIRE_LOOK_UP_H_
 
@@ -23,12 +23,12 @@ struct Place {
   std::string bytes() const { return std::string(reinterpret_cast<const char*>(&address), size); }
 };
 
-// What the host stands for now. NotFound if there is no such name, Unavailable if nobody knows,
-// which may take seconds.
+// The current addresses of the host. NotFound if there is no such name, Unavailable if no name
+// server answers, which may take seconds.
 absl::StatusOr<std::vector<Place>> LookUp(const HostPort& host);
 
-// The same of each of `hosts`, side by side: names of which nobody knows do not make one another
-// wait. `look_up` is called by several threads.
+// The same for each of `hosts`, in parallel, so that slow names do not delay one another. `look_up`
+// is called on several threads.
 std::vector<absl::StatusOr<std::vector<Place>>> LookUpAll(
     const std::vector<HostPort>& hosts,
     const std::function<absl::StatusOr<std::vector<Place>>(const HostPort&)>& look_up = LookUp);

@@ -1,5 +1,5 @@
-// Frames that wait to be sent on one stream. Among the blocks that wait the lowest goes first: it
-// is the one that the next forward needs first, and backward, or the updates behind it, make it
+// Frames that wait to be sent on one stream. Among the blocks that wait the lowest goes first: the
+// next forward pass needs it first, while the backward pass, or the updates after it, produce it
 // last (priority-based parameter propagation: Jayarajan et al., MLSys 2019).
 #ifndef RUBATO_COMMON_WIRE_OUTBOX_H_
 #define RUBATO_COMMON_WIRE_OUTBOX_H_
@@ -24,8 +24,8 @@ struct OutgoingFrame {
   size_t payload_bytes() const { return payload.bytes.size(); }
 };
 
-// A frame without a payload, which is a pull, passes none and is passed by none: that it comes
-// behind the pushes that were sent before it is what makes acknowledgements needless
+// A frame without a payload is a pull. It neither overtakes other frames nor is overtaken: because
+// it arrives after the pushes that were sent before it, no acknowledgements are needed
 // (docs/design.md). Frames of one block keep their order.
 class Outbox {
  public:

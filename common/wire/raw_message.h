@@ -1,5 +1,5 @@
-// Messages of protobuf from and to gRPC's bytes, for calls that gRPC hands on unread: who calls is
-// asked first.
+// Converts protobuf messages from and to gRPC's bytes, for calls that gRPC does not parse, so that
+// the caller is authenticated first.
 #ifndef RUBATO_COMMON_WIRE_RAW_MESSAGE_H_
 #define RUBATO_COMMON_WIRE_RAW_MESSAGE_H_
 

@@ -1,4 +1,5 @@
-// Who is refused by this process: callers without a key, and peers that say what none of ours says.
+// Counts the peers that this process refuses: callers without a key, and peers that violate the
+// protocol.
 #ifndef RUBATO_COMMON_WIRE_REFUSALS_H_
 #define RUBATO_COMMON_WIRE_REFUSALS_H_
 
@@ -20,8 +21,7 @@ class Refusals {
   // `log` must outlive it; null: tells nobody.
   explicit Refusals(const Log* log = nullptr) : log_(log) {}
 
-  // Counts the call or stream of `peer`, which was refused because of `why`, and tells of one a
-  // second.
+  // Counts a call or stream of `peer` that was refused because of `why`. Logs one refusal a second.
   void Add(absl::string_view peer, const absl::Status& why, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t count() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -1,6 +1,6 @@
-// Frames in the ring of a shared segment, and what the end that writes them decides: whether a
-// frame finds room, whether its payload is lent, and when lent memory is free again.
-// Single-threaded and without I/O: SharedLink tells what the peer's words say, and writes.
+// Frames in the ring of a shared segment, and the decisions of the end that writes them: whether a
+// frame has room, whether its payload is lent, and when lent memory is free again. Single-threaded
+// and without I/O: SharedLink reads the peer's words and writes the frames.
 #ifndef RUBATO_COMMON_WIRE_RING_H_
 #define RUBATO_COMMON_WIRE_RING_H_
 
@@ -24,7 +24,7 @@ constexpr uint64_t kRingHeader = 128;
 // Loans that are out at a time: of 4 GiB of parameters.
 constexpr uint32_t kMaxLoans = 16384;
 
-// Behind a frame's header: of a payload that is lent, and then does not follow.
+// Follows a frame's header in place of a payload that is lent.
 struct LoanWords {
   uint64_t offset;  // in the sender's arena
   uint32_t number;  // of the loan
@@ -53,8 +53,8 @@ absl::StatusOr<RingFrame> ReadRingFrame(const char* at, uint64_t available, uint
 
 class RingWriter {
  public:
-  // Bytes that are lent to a peer that has not come to them yet: what is in the ring cannot be
-  // overtaken by what is more urgent. As much as a stream's window by TCP.
+  // The most lent bytes that the peer has not reached yet, because more urgent frames cannot
+  // overtake those in the ring. Equal to a stream's window over TCP.
   static constexpr uint64_t kMaxUnread = 4 << 20;
 
   explicit RingWriter(uint64_t ring_bytes) : ring_bytes_(ring_bytes) {}
@@ -78,8 +78,8 @@ class RingWriter {
   // Likewise of one whose payload is lent: its owner is kept until it has been given back.
   void WriteLent(const Payload& payload);
 
-  // The peer gives back in any order; numbers and owners are freed in the order in which they were
-  // lent, while `is_back(number)`.
+  // The peer returns loans in any order; numbers and owners are freed in the order of lending, as
+  // long as `is_back(number)`.
   template <typename IsBack>
   void TakeBack(IsBack is_back) {
     while (!lent_.empty() && is_back(static_cast<uint32_t>(first_loan_ % kMaxLoans))) {

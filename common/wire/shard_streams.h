@@ -50,8 +50,8 @@ class ShardStreams {
   // others waiting: see Outbox.
   void Send(int shard, const Frame& frame, const Payload& payload);
 
-  // While one exists, what is sent waits for more, until it fills a message: for an event whose
-  // handling sends several frames. Callbacks are called within one.
+  // While a Batch exists, frames are held back until they fill a message: for an event that sends
+  // several frames. Callbacks run within a Batch.
   class Batch {
    public:
     // `streams` may be null.

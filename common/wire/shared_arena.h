@@ -1,5 +1,5 @@
-// Memory of a process that others of its host may read: what lies there need not be copied to be
-// sent. It has no name in any file system and ends with the last process that maps it.
+// Memory of a process that other processes of its host may read, so that it can be sent without a
+// copy. It has no name in any file system and is freed when the last process that maps it ends.
 #ifndef RUBATO_COMMON_WIRE_SHARED_ARENA_H_
 #define RUBATO_COMMON_WIRE_SHARED_ARENA_H_
 
@@ -28,9 +28,9 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   ~SharedArena();
   SharedArena(const SharedArena&) = delete;
 
-  // `bytes` of whatever values, at a page; all of it is there now, and when the last share is gone
-  // it is for the next that is as large. Null if it cannot be had. Memory that is new takes long,
-  // for which nobody else waits.
+  // Allocates `bytes` of uninitialised, page-aligned memory, which is committed at once. When the
+  // last share is gone, the next allocation of the same size reuses it. Null if there is no memory.
+  // New memory takes long to commit, but does not block other threads.
   std::shared_ptr<char> Allocate(size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What another process of this host needs to open it: at most kMaxOffer bytes.
@@ -76,8 +76,8 @@ class SharedArenaView {
   // at a time. The owner may change them at any time.
   const char* At(uint64_t offset, size_t bytes);
 
-  // Maps what At has given also at `place`, a page of memory of the caller's, over what is there.
-  // Any thread. False if it could not; then what is there is not known.
+  // Maps the memory that At has returned also at `place`, a page of the caller's memory, replacing
+  // its contents. Any thread. False if that fails; then the contents at `place` are undefined.
   bool MapTo(char* place, uint64_t offset, size_t bytes) const;
 
  private:

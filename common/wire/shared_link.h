@@ -1,5 +1,5 @@
-// One end of a data stream in shared memory: frames as on the wire, from one process's memory into
-// a ring, and out of the ring where the other uses them. Waits a moment by spinning, then sleeps.
+// One end of a data stream in shared memory. Frames have the wire format: one process copies them
+// into a ring, and the other uses them there. Waits by spinning for a moment, then sleeps.
 #ifndef RUBATO_COMMON_WIRE_SHARED_LINK_H_
 #define RUBATO_COMMON_WIRE_SHARED_LINK_H_
 

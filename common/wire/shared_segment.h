@@ -67,8 +67,8 @@ class SharedSegment {
   SharedWords* words() const { return words_; }
   int end() const { return end_; }  // which this is
   size_t ring_bytes() const { return ring_bytes_; }
-  // The ring that end `end` writes. What lies at position p lies at p + ring_bytes() too, so that
-  // no run of up to ring_bytes() is ever cut.
+  // The ring that end `end` writes. It is mapped twice in a row, so that any run of up to
+  // ring_bytes() is contiguous.
   char* ring(int end) const { return rings_[end]; }
 
  private:

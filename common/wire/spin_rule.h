@@ -1,6 +1,6 @@
 // When to spin, asking again and again for an event, before sleeping until it comes. Spinning saves
-// what waking up costs (from 5 us to 80 us on virtual machines), and is in vain where the event
-// takes longer. Of one thread each; they decide, and know no clock.
+// the cost of waking up (5 us to 80 us on virtual machines), and is wasted if the event takes
+// longer. Each rule belongs to one thread; rules only decide and read no clock.
 #ifndef RUBATO_COMMON_WIRE_SPIN_RULE_H_
 #define RUBATO_COMMON_WIRE_SPIN_RULE_H_
 
@@ -15,8 +15,8 @@ constexpr int64_t kSpinNanos = 50000;
 // For events of a completion queue.
 class SpinRule {
  public:
-  // Whether to spin during the wait that begins. After a spin in vain the next wait goes without;
-  // after several in a row, up to kMaxLeftOut do.
+  // Whether to spin during the wait that begins. After a wasted spin the next wait does not spin;
+  // after several in a row, up to kMaxLeftOut waits do not.
   bool MaySpin() {
     if (to_leave_out_ == 0) return true;
     --to_leave_out_;

@@ -28,8 +28,8 @@ class StreamCore {
     kGone,      // nothing is under way any more, and nothing follows
   };
 
-  // While more than `max_waiting` bytes wait to be written, the peer is not read: it gets no more
-  // answers than it takes.
+  // While more than `max_waiting` bytes wait to be written, nothing is read from the peer, so that
+  // answers do not pile up.
   StreamCore(Side side, size_t max_waiting) : side_(side), max_waiting_(max_waiting) {}
 
   // The call has been opened and greeted. Until then frames wait.
@@ -49,8 +49,8 @@ class StreamCore {
   void Release() { --holds_; }
 
   void OnWritten(bool ok);
-  // A message has been read and handled with `status`; an error means that it is no message of a
-  // peer's. Not `ok`: nothing more comes.
+  // A message has been read and handled with `status`; an error means that the peer has violated
+  // the protocol. Not `ok`: no more messages follow.
   void OnRead(bool ok, const absl::Status& status);
   // This end wants no more, because of `status`. The first status stays.
   void End(const absl::Status& status);

@@ -1,8 +1,8 @@
-// What must hold on every data stream, whatever its connection suffers, judged from
-// what its two ends do: of the frames that wait before the first pull the lowest block goes first,
-// no frame passes a pull, frames of one block keep their order; each is read once, in the order in
-// which it was written, unless the stream ends; a peer that does not take its answers is not read;
-// an end whose connection is gone ends.
+// Checks the invariants of every data stream, under any fault of its connection, from the actions
+// of its two ends. Among the frames that wait before the first pull the lowest block goes first; no
+// frame overtakes a pull; frames of one block keep their order. Each frame is read once, in the
+// order of writing, unless the stream ends. Nothing is read from a peer that does not take its
+// answers. An end whose connection is gone ends.
 #ifndef RUBATO_COMMON_WIRE_STREAM_JUDGE_H_
 #define RUBATO_COMMON_WIRE_STREAM_JUDGE_H_
 

@@ -1,4 +1,4 @@
-// What an end of a data stream holds of its process's memory.
+// How much memory one end of a data stream takes.
 #ifndef RUBATO_COMMON_WIRE_STREAM_MEMORY_H_
 #define RUBATO_COMMON_WIRE_STREAM_MEMORY_H_
 
@@ -13,8 +13,8 @@
 
 namespace rubato {
 
-// Bytes that are resident, of a stream between processes of one host. Two rings, each mapped twice
-// in a row and counted twice; by TCP what may be under way to a receiver.
+// Resident bytes of a stream between processes of one host: two rings, each mapped twice in a row
+// and counted twice; over TCP, the bytes that may be in flight to a receiver.
 inline int64_t StreamMemory(bool shares_memory) {
   return shares_memory ? 4 * static_cast<int64_t>(SharedSegment::kRingBytes) : kWindowBytes;
 }
@@ -27,9 +27,9 @@ inline bool IsLent(bool shares_memory, Codec codec, int64_t block_bytes) {
          block_bytes % static_cast<int64_t>(kSharedPage) == 0;
 }
 
-// Whether workers lend their gradients, if blocks are lent: where all that a server, which holds up
-// to `max_values`, reads of one worker may stay mapped. What is mapped again in every step is
-// slower than the ring.
+// Whether workers lend their gradients, if blocks are lent: only if all gradients that a server
+// with up to `max_values` values reads from one worker can stay mapped. Mapping them again in every
+// step is slower than the ring.
 inline bool LendsGradients(int64_t max_values) {
   return static_cast<size_t>(max_values) * sizeof(float) <= SharedArenaView::kMaxResident;
 }

@@ -1,5 +1,5 @@
-// The words with which a data stream begins, in the metadata of its call: the worker says of which
-// job and term it is, and may offer memory to share; the server takes that or says why not.
+// The handshake of a data stream, in the metadata of its call: the worker states its job and term,
+// and may offer shared memory; the server accepts the offer or says why not.
 #ifndef RUBATO_COMMON_WIRE_STREAM_OPENING_H_
 #define RUBATO_COMMON_WIRE_STREAM_OPENING_H_
 

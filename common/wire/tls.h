@@ -1,6 +1,5 @@
-// gRPC's credentials of a process that shows a certificate (certificates.h) and asks for the other
-// end's. Both ends take only certificates of their own job's authority; a caller, only those that
-// name a server.
+// gRPC's credentials for mutual TLS (certificates.h). Both ends accept only certificates of their
+// own job's CA; a client accepts only those that name a server.
 #ifndef RUBATO_COMMON_WIRE_TLS_H_
 #define RUBATO_COMMON_WIRE_TLS_H_
 
@@ -20,8 +19,8 @@ constexpr unsigned kRenewalSeconds = 10;
 
 class Tls {
  public:
-  // Of a process that takes part as `as` by the files in `folder`, and by those that come in their
-  // place. They are to be checked first.
+  // For a process that takes part as `as`, with the files in `folder` and later versions of them.
+  // Check the files first (CheckCertificates).
   Tls(const std::string& folder, Role as, unsigned renewal_seconds = kRenewalSeconds);
 
   // Of the files as they are now; errors as CheckCertificates.

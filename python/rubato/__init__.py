@@ -10,7 +10,7 @@
         job.evaluate(lambda: {"accuracy": accuracy(model)})
     job.save("model.pt")
 
-docs/pytorch.md tells all of it. Neither torch nor NumPy is imported before it is needed.
+See docs/pytorch.md. torch and NumPy are imported only when they are needed.
 """
 
 from .errors import Ended, Error, Refused

@@ -1,8 +1,8 @@
-"""The worker's process, rubato-worker, as the script speaks with it.
+"""The script's end of its connection to the worker process, rubato-worker.
 
-Its session with the servers is in a process of its own, so that nothing of it is in the script's: no threads, no
-sockets but one, no libraries. The two share memory for the parameters and for two gradients, float32, and speak over a
-pair of sockets in frames: the length, 4 bytes little-endian, and a JSON object whose "kind" says which.
+The session with the servers runs in a separate process, so that the script's process needs no threads or libraries for
+it, and only one socket. The two processes share memory for the parameters and for two gradients (float32), and exchange
+frames over a socket pair: the length (4 bytes, little-endian) and a JSON object whose "kind" is one of these:
 
     worker -> script   job         the job with all defaults; first of all
                        work        a micro-batch, and the parameters for it
@@ -51,7 +51,7 @@ class Gradient:
         self._views: Any = None
 
     def views(self, make: Callable[[mmap.mmap, int], Any]) -> Any:
-        """What `make`, of whoever writes there, gives for the memory and the offset; made once."""
+        """The result of the writer's function `make` for the memory and the offset; computed once."""
         if self._views is None:
             self._views = make(self._memory, self.offset)
         return self._views
@@ -78,7 +78,7 @@ class Worker:
 
     def __init__(self, config: str, overrides: Sequence[str] = (), rank: Optional[int] = None,
                  key: Optional[str] = None):
-        """Starts the process. `config`: path of the job file. `overrides`: KEY=VALUE. `rank`: that it would like.
+        """Starts the process. `config`: path of the job file. `overrides`: KEY=VALUE. `rank`: the requested rank.
         `key`: of the job; default: the environment's. Refused if the job has mistakes."""
         self._socket, theirs = socket.socketpair()
         self._memory_fd = os.memfd_create("rubato")
@@ -104,14 +104,14 @@ class Worker:
             environment.pop("RUBATO_KEY_FILE", None)
             environment["RUBATO_KEY"] = key
         with theirs:
-            # A session of its own: Ctrl-C is the script's, whose end it notices.
+            # In a separate session, so that Ctrl-C reaches only the script; the process notices the script's end.
             self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True,
                                              pass_fds=[theirs.fileno(), self._memory_fd])
         _workers.add(self)
         self.job: Dict[str, Any] = self._read("job")["job"]
 
     def register(self, layout: Dict[str, Any], samples: int, digest: str, numerics: str, ahead: int) -> None:
-        """The initial values are in the memory by now. `ahead`: units that work tells beforehand."""
+        """Call it when the initial values are in the memory. `ahead`: number of units that are announced in advance."""
         self._say({"kind": "register", "layout": layout, "train_samples": samples, "data_digest": digest,
                    "numerics": numerics, "ahead": ahead, "samples_once": True})
 
@@ -129,7 +129,7 @@ class Worker:
         return -(-4 * self._values // page) * page
 
     def gradient(self, work: Work) -> Gradient:
-        """Where that of `work` is to be written, before ready and give."""
+        """Where to write the gradient of `work`, before ready and give."""
         lent = self._borrow(work.lent["arena"], work.lent["offset"]) if self._is_in_place(work) else None
         return lent or self._regions[work.gradient]
 
@@ -137,7 +137,7 @@ class Worker:
         return self.may_borrow and getattr(work, "lent", None) is not None
 
     def _borrow(self, arena: str, offset: int) -> Optional[Gradient]:
-        """None, from now on, where the system does not let it."""
+        """Returns None, from now on, if the system does not allow it."""
         if arena != self._arena:  # rubato-worker has joined anew, and what it lent before is not read any more
             self._arena, self._lent = arena, {}
         if offset not in self._lent:
@@ -150,7 +150,7 @@ class Worker:
         return self._lent.get(offset)
 
     def ask(self) -> None:
-        """Wants the next frame, if that has not been said."""
+        """Requests the next frame, unless it has been requested already."""
         if not self._has_asked:
             self._has_asked = True
             self._send('{"kind": "next"}')
@@ -164,7 +164,7 @@ class Worker:
         return Work(**frame)
 
     def take_final(self) -> None:
-        """The final parameters that came untested take the place of the last ones."""
+        """Replaces the last parameters by the final ones, which another worker tests."""
         self._memory.move(0, self._regions[0].offset, 4 * self._values)
 
     def ready(self, work: Work, begin: int, weight: int) -> None:
@@ -180,14 +180,14 @@ class Worker:
                    f'"in_place": {in_place}}}')
 
     def tested(self, loss: Optional[float], accuracy: Optional[float]) -> None:
-        """Means of a test of the parameters at hand."""
+        """Reports the means of a test of the current parameters."""
         self._say({"kind": "tested", "loss": _number(loss), "accuracy": _number(accuracy)})
 
     def leave(self) -> None:
         self._say({"kind": "leave"})
 
     def close(self) -> None:
-        """Ends the process, which leaves the job at once if that is not over."""
+        """Ends the process. It leaves the job at once if the job is not over."""
         self._socket.close()
         if os.getpid() != self._pid:
             return
@@ -202,7 +202,7 @@ class Worker:
         self._send(json.dumps(message))
 
     def _send(self, message: str) -> None:
-        """Whole frames in a row, also if a signal's handler has something to say meanwhile."""
+        """Sends whole frames one after the other, even if a signal handler sends one meanwhile."""
         if os.getpid() != self._pid:
             raise Error("a forked process does not take part in the job; only the script does")
         text = message.encode()
@@ -257,7 +257,7 @@ class Worker:
 
 
 def ended(end: Work) -> BaseException:
-    """What is raised for a frame "end" that is not of a job that is done."""
+    """The exception for a frame "end" of a job that has not ended well."""
     if end.code > 128:
         return SystemExit(end.code)
     kind = Refused if end.code == _USAGE else Ended
@@ -270,7 +270,7 @@ def _number(value: Optional[float]) -> Any:
 
 
 def _text(value: Optional[float]) -> str:
-    """The same as a text of JSON, in a third of the time that `json` takes."""
+    """A string in JSON, as `json` writes it, in a third of the time."""
     return repr(float(value)) if value is not None and math.isfinite(value) else json.dumps(_number(value))
 
 

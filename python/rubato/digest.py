@@ -1,4 +1,4 @@
-"""What is the same in all workers' data."""
+"""A digest of the properties that all workers' data must share."""
 
 import ctypes
 import hashlib
@@ -10,8 +10,8 @@ _PIECES = 256  # in which, spread over it, where it has more
 
 
 def digest(dataset: Any, order: Any) -> str:
-    """64 hexadecimal digits, of the data set's kind and length, and of the tensors and arrays that it holds itself: to
-    read samples may take hours, and may draw. `order`: see Job.prepare."""
+    """64 hexadecimal digits over the data set's type and length, and the tensors and arrays that it holds. Samples are
+    not read, because that may take hours and use random numbers. `order`: see Job.prepare."""
     whole = hashlib.blake2b(digest_size=32)
     _add(whole, dataset, 0)
     whole.update(order.encode() if isinstance(order, str) else b"")
@@ -45,7 +45,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _pieces(array: Any) -> Iterator[bytes]:
-    """Of its values in order, evenly spread."""
+    """Evenly spaced pieces of its values, in order."""
     torch = sys.modules["torch"]
     is_tensor = isinstance(array, torch.Tensor)
     flat = array.detach().reshape(-1) if is_tensor else array.reshape(-1)

@@ -1,4 +1,4 @@
-"""Drives a worker: one micro-batch at a time, from what rubato-worker tells to what it gets back.
+"""Drives a worker, one micro-batch at a time, from the messages of rubato-worker to the gradients that it gets back.
 
     advance   a micro-batch is at hand, and the parameters are loaded
     begin     the script computes it
@@ -34,8 +34,8 @@ class Engine:
     """Of one script. One thread calls it."""
 
     def __init__(self, worker: core.Worker, samples: int, load: Callable[[bool], None]):
-        """`samples`: of an epoch. `load`: the parameters in the shared memory become the script's; not its argument:
-        they are those of before, but the script may have overwritten averages."""
+        """`samples`: of an epoch. `load`: makes the parameters in the shared memory the script's. `load(False)`: they
+        have not changed, but the script may have overwritten averages."""
         self.worker = worker
         self.seed = int(worker.job.get("seed", 0))
         self.samples = samples
@@ -58,7 +58,7 @@ class Engine:
 
     @property
     def is_final(self) -> bool:
-        """The parameters at the end of the training are at hand, and nothing has been said of their test."""
+        """The current parameters are the final ones, and their test has not been reported."""
         return self._state is _State.FINAL
 
     @property
@@ -71,10 +71,10 @@ class Engine:
         return self._state is _State.OVER
 
     def advance(self) -> Any:
-        """What was computed is given; then the next micro-batch is at hand, its parameters loaded, and is returned.
-        None: none follows.
+        """Sends the computed gradient, waits for the next micro-batch, loads its parameters and returns it.
+        None: no more micro-batches follow.
 
-        Refused if the script has not done its part with the micro-batch at hand; Ended if the job has come to grief.
+        Raises Refused if the script has not finished the current micro-batch; Ended if the job has failed.
         """
         self.ask()
         if self._state is _State.NOTHING:
@@ -82,8 +82,8 @@ class Engine:
         return self.work if self._state is _State.FRESH else None
 
     def ask(self) -> bool:
-        """What was computed is given, and the next wanted. Whether it is not here yet: there is time for other things,
-        but not for the parameters, which are changing."""
+        """Sends the computed gradient and requests the next micro-batch. True if that has not arrived yet: the script
+        may do other work, but must not use the parameters, which are changing."""
         if self._state is _State.BEGUN:
             raise Refused("optimizer.step() was not called for the micro-batch before, expected once for each: to add "
                           "gradients of several, set train.micro_batches")
@@ -111,17 +111,17 @@ class Engine:
                 self.on_samples(work["epoch"], work["begin"], work["end"], work["samples"])
         self.ahead += [(work["epoch"], work["begin"], work["end"]) for work in getattr(frame, "ahead", ())]
         self.tests_final = frame.kind == "final"
-        # The final parameters are of no micro-batch: what is not said of them is as it was.
+        # The final parameters belong to no micro-batch: what the message does not say stays as it was.
         self.work = core.Work(**{**vars(self.work), **vars(frame)}) if self.tests_final else frame
         self._state = _State.FINAL if self.tests_final else _State.FRESH
         self._loss = None
 
     def reload(self) -> None:
-        """The parameters at hand, again: the script has changed them."""
+        """Loads the current parameters again, because the script has changed them."""
         self._load(True)
 
     def begin(self) -> Any:
-        """The fresh micro-batch is the script's. What it draws is set by its place in the job."""
+        """The script begins a new micro-batch. Its random numbers depend only on the micro-batch's place in the job."""
         self._state = _State.BEGUN
         self.begun += 1
         seeds.seed_all(self.key)
@@ -129,16 +129,16 @@ class Engine:
 
     @property
     def key(self) -> int:
-        """Of what is drawn for the micro-batch at hand."""
+        """The key of the random numbers for the current micro-batch."""
         return seeds.key(self.seed, seeds.MICRO_BATCH, self.work.unit, self.work.leaf)
 
     def put_back(self) -> None:
-        """The script has left the micro-batch that it had begun; it comes again."""
+        """The script has abandoned the micro-batch that it had begun, which will be repeated."""
         if self._state is _State.BEGUN:
             self._state = _State.FRESH
 
     def weight_of(self, weight: Any) -> int:
-        """Of the micro-batch at hand: what the script says, if it does, or its samples."""
+        """The weight of the current micro-batch: the script's, if it gives one, else its number of samples."""
         if weight is None:
             return int(self.work.end - self.work.begin)
         number = float(weight)
@@ -148,7 +148,7 @@ class Engine:
         return int(number)
 
     def fill(self, write: Callable[[Any], None], weight: int) -> None:
-        """`write` fills the gradient of the micro-batch that it is given, by which `weight` counts."""
+        """`write` fills the gradient of the micro-batch that it gets; `weight` is the weight of that gradient."""
         if self._state in (_State.FILLED, _State.NOTHING):
             raise Refused("optimizer.step() was called twice for one micro-batch, expected once")
         if self._state is not _State.BEGUN:
@@ -161,8 +161,8 @@ class Engine:
             self._give()
 
     def log(self, loss: Optional[float]) -> None:
-        """Of the micro-batch at hand, a mean or a sum as is_mean says. One that is filled is given, as nothing more
-        will be told of it."""
+        """Logs the loss of the current micro-batch, a mean or a sum according to is_mean. If its gradient is filled,
+        sends it, because nothing more will follow."""
         if self._state not in (_State.BEGUN, _State.FILLED):
             return
         self._loss = self._loss if loss is None else loss
@@ -177,7 +177,7 @@ class Engine:
         self.worker.give(self.work, loss, self._weight)
 
     def tested(self, loss: Optional[float], accuracy: Optional[float]) -> None:
-        """Means of a test of the parameters at hand. The final ones are done with by that."""
+        """Reports the means of a test of the current parameters. That completes the final ones."""
         if self._state is _State.FINAL:
             self.worker.tested(loss, accuracy)
             self._next()
@@ -186,19 +186,19 @@ class Engine:
             self.worker.tested(loss, accuracy)
 
     def settle(self) -> None:
-        """The script goes on behind the final parameters without a test."""
+        """The script continues after the final parameters without a test."""
         if self._state is _State.FINAL:
             self.tested(None, None)
 
     @property
     def step(self) -> int:
-        """Steps of the job before the micro-batch at hand."""
+        """Steps of the job before the current micro-batch."""
         epochs, place = divmod(self.work.samples_before, self.samples)
         return int(epochs * -(-self.samples // self._batch) + place // self._batch)
 
     @property
     def next_step(self) -> int:
-        """Steps of the job before the next micro-batch, where the one at hand is done with."""
+        """Steps of the job before the next micro-batch, if the current one is done."""
         if self._state not in (_State.FILLED, _State.NOTHING):
             return self.step
         of_epoch = -(-self.samples // self._batch)
@@ -206,12 +206,12 @@ class Engine:
         return int(self.work.epoch * of_epoch + (of_epoch if end == self.samples else end // self._batch))
 
     def leave(self) -> None:
-        """To go when what has begun is done."""
+        """Asks rubato-worker to leave when the work that it has begun is done."""
         if self._state is not _State.OVER:
             self.worker.leave()
 
     def close(self) -> None:
-        """At the script's end, whichever way it ends."""
+        """Called at the script's end, however it ends."""
         if self._handler is not None:
             signal.signal(signal.SIGTERM, self._handler)
             self._handler = None

@@ -1,4 +1,4 @@
-"""What goes wrong, each with one sentence for a reader, and with which exit code the script then ends."""
+"""Exceptions, each with one sentence for the user, and the exit codes of scripts that they end."""
 
 import sys
 from typing import Any
@@ -8,15 +8,15 @@ _TRY_AGAIN = 75  # kExitTryAgain: nothing is wrong with the script
 
 
 class Error(RuntimeError):
-    """Of everything that Rubato raises."""
+    """Base class of all exceptions that Rubato raises."""
 
 
 class Refused(Error):
-    """Something about the script that a job on parameter servers cannot keep. Repeating does not help."""
+    """The script does something that a job on parameter servers does not support. Repeating does not help."""
 
 
 class Ended(Error):
-    """The job has come to an end that is not its own.
+    """The job has ended early, with an error or by a stop.
 
     Attributes:
         exit_code: as in docs/runs.md; 2 where repeating cannot help.
@@ -28,14 +28,15 @@ class Ended(Error):
 
 
 def exit_code(error: BaseException) -> int:
-    """Of a script that `error` ends: how `rubato train` knows whether to start it again. 0: as Python has it."""
+    """The exit code of a script that `error` ends. It tells `rubato train` whether to restart it. 0: Python's
+    default."""
     if isinstance(error, Ended):
         return _TRY_AGAIN if error.exit_code == 1 else error.exit_code
     return _USAGE if isinstance(error, Error) else 0
 
 
 def tell_by_exit_code() -> None:
-    """An error of Rubato's that nobody catches ends the process with its code, behind what is printed of it."""
+    """An uncaught exception of Rubato ends the process with its exit code, after the traceback is printed."""
     before = sys.excepthook
     if getattr(before, "is_rubatos", False):
         return

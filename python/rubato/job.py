@@ -1,4 +1,4 @@
-"""A job as its script sees it."""
+"""The job, as a script uses it."""
 
 import atexit
 import os
@@ -12,10 +12,10 @@ from .errors import Error, Refused, tell_by_exit_code
 from .sampler import Order, wanted_rank
 
 def join(job: Optional[Dict[str, Any]] = None, *, epochs: Optional[float] = None, **settings: Any) -> "Job":
-    """Takes part in a job. It begins with Job.prepare.
+    """Joins a job. The training begins with Job.prepare.
 
-    Under `rubato train` (RUBATO_JOB in the environment) that is the job which the command has started, and the
-    arguments are not regarded. Else it is one of this process alone, with a server of its own.
+    Under `rubato train` (RUBATO_JOB in the environment), joins the job that the command has started, and ignores the
+    arguments. Otherwise starts a job of this process alone, with a server of its own.
 
     Args:
         job: a dictionary with the keys of a job file; default: what the other arguments say.
@@ -54,7 +54,8 @@ class Job(server.Commands):
     def prepare(self, model: Any, optimizer: Any, loader: Any, scheduler: Any = None, *, loss: str = "mean",
                 clip_grad_norm: Optional[float] = None, scheduler_per: str = "step", order: Order = None,
                 overlap: bool = False) -> Tuple[Any, ...]:
-        """Registers model, optimizer and samples with the job; the first worker's initial values are everybody's.
+        """Registers model, optimizer and samples with the job. All workers start with the first worker's initial
+        values.
 
         Args:
             model: a torch.nn.Module. Its parameters become float32 at the servers.
@@ -64,10 +65,10 @@ class Job(server.Commands):
             loss: whether the loss is a "mean" over the samples of its batch, or their "sum".
             clip_grad_norm: to which the servers clip the gradient of an update, over all parameters.
             scheduler_per: "step" or "epoch", whichever the script calls scheduler.step() for.
-            order: of the samples in an epoch; default: shuffled by the job's seed, or sequential where the loader has
-                shuffle=False. "sequential", or a function from an epoch to the indices in it.
-            overlap: gradients leave while backward still runs, those of the last parameters first. One backward for
-                each micro-batch, which nothing follows that changes `.grad`; no GradScaler and no weights.
+            order: order of the samples in an epoch: "sequential", or a function from an epoch to its indices. Default:
+                shuffled by the job's seed, or sequential if the loader has shuffle=False.
+            overlap: send gradients while backward still runs, those of the last parameters first. Requires one backward
+                for each micro-batch, with no later change of `.grad`, no GradScaler and no weights.
 
         Returns:
             model, optimizer, loader and, if one was given, scheduler, to be used in place of those given.
@@ -78,8 +79,8 @@ class Job(server.Commands):
                                overlap)
 
     def _start(self, batch: int) -> core.Worker:
-        """Starts the worker, whose .job is then the whole job; and before it the servers, where the script has a job of
-        its own, with batches of so many samples."""
+        """Starts the worker, whose .job is then the complete job. If the script has its own job, starts its servers
+        first, with batches of `batch` samples."""
         rank = wanted_rank(os.environ)
         if self._file is not None:
             self.run = pathlib.Path(self._file).resolve().parent
@@ -98,7 +99,7 @@ class Job(server.Commands):
     # While it trains.
 
     def epochs(self) -> Iterator[int]:
-        """The epochs that the job has left, by number. It ends with the job."""
+        """Yields the numbers of the remaining epochs. Ends with the job."""
         engine = self._prepared()
         try:
             while True:
@@ -115,14 +116,14 @@ class Job(server.Commands):
             self._epoch = None
 
     def _limit(self) -> int:
-        """The epoch whose end ends the loop over the loader that begins."""
+        """The epoch at whose end the new loop over the loader ends."""
         if self._evaluating:
             raise Refused("the training's loader was used within job.evaluate, expected one of its own")
         self._loops += 1
         return self._loops - 1 if self._epoch is None else self._epoch
 
     def log(self, loss: Any = None) -> None:
-        """Tells the job of the micro-batch at hand; before or behind optimizer.step().
+        """Logs the loss of the current micro-batch. Call it before or after optimizer.step().
 
         Args:
             loss: of the micro-batch, as `loss` of prepare says; a number or a tensor of one.
@@ -133,12 +134,13 @@ class Job(server.Commands):
         engine.log(loss)
 
     def evaluate(self, test: Callable[[], Optional[Dict[str, float]]]) -> Optional[Dict[str, float]]:
-        """Runs `test` on the parameters as they are now: at one worker of the job, the others go on.
+        """Runs `test` on the current parameters, on one worker of the job, while the others continue.
 
-        All call it, at the end of each epoch for example. The model is in eval mode meanwhile, no gradient is kept,
-        and what is drawn does not show. A test that puts other values into the parameters, such as averages, puts them
-        back. `loss` and `accuracy` of what it returns (means over the samples) are the
-        job's; others are the script's alone. Returns what `test` has, or None where it was not run.
+        All workers call it, for example at the end of each epoch. During the test the model is in eval mode and no
+        gradients are recorded; random numbers drawn in it do not affect the training. A test that changes the
+        parameters, for example to averages, must restore them. `loss` and `accuracy` in its result (means over the
+        samples) are reported to the job; other values are only for the script. Returns the result, or None if `test`
+        was not run.
         """
         engine = self._prepared()
         if self._evaluating:
@@ -169,8 +171,8 @@ class Job(server.Commands):
                 module.training = training
 
     def save(self, path: Any) -> bool:
-        """torch.save of the model's state_dict, by the worker that has the job's parameters: rank 0, and at the end who
-        tests the final ones. Whether that is this one."""
+        """Saves the model's state_dict with torch.save, on one worker: rank 0, and at the end the worker that tests the
+        final parameters. Returns whether it was this worker."""
         import torch
 
         engine = self._prepared()
@@ -187,12 +189,12 @@ class Job(server.Commands):
         return True
 
     def leave(self) -> None:
-        """Goes when what it has begun is done; the job goes on without this worker."""
+        """Leaves when the work that it has begun is done. The job continues without this worker."""
         self._prepared().leave()
 
     @property
     def rank(self) -> int:
-        """Of this worker, from the first micro-batch on; it may change when workers come and go."""
+        """The rank of this worker, from the first micro-batch on. It may change when workers join or leave."""
         return int(self._prepared().work.rank)
 
     @property
@@ -206,12 +208,12 @@ class Job(server.Commands):
 
     @property
     def step(self) -> int:
-        """Steps of train.batch_size samples before the micro-batch at hand."""
+        """The number of steps (of train.batch_size samples) before the current micro-batch."""
         return self._prepared().step
 
     @property
     def epoch(self) -> int:
-        """Of the micro-batch at hand."""
+        """The epoch of the current micro-batch."""
         return int(self._prepared().work.epoch)
 
     def _prepared(self) -> Engine:
@@ -246,7 +248,7 @@ _open: List[Job] = []  # that have begun, in this process
 
 @atexit.register
 def close_all() -> None:
-    """At the end of the script, or of its part in the job."""
+    """Called at the end of the script, or of its part in the job."""
     while _open:
         _open.pop()._close()
 

@@ -1,4 +1,4 @@
-"""A job from a notebook: servers, and copies of a function that are its workers."""
+"""Runs a job from a notebook: servers, and a function that runs in each worker process."""
 
 import multiprocessing
 import os
@@ -21,7 +21,7 @@ class Run(server.Commands):
         self._processes = processes
 
     def wait(self, seconds: Optional[float] = None) -> bool:
-        """Until the job's end, or for `seconds`. Whether it has ended; Ended with the reason if not well."""
+        """Waits until the job's end, or for `seconds`. Returns whether it has ended; raises Ended if it has failed."""
         deadline = None if seconds is None else time.monotonic() + seconds
         for process in self._processes:
             process.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -36,7 +36,7 @@ class Run(server.Commands):
         return True
 
     def stop(self) -> None:
-        """Ends the job in order, with a checkpoint."""
+        """Ends the job cleanly, with a checkpoint."""
         server.command("stop", self.run)
         for process in self._processes:
             process.join()

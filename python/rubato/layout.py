@@ -1,7 +1,7 @@
 """A module's parameters as the flat vector that the servers hold: names, shapes, and where gradients go.
 
-The vector is what the parameters are, in the order in which modules and parameters were registered, and the running
-statistics of normalising layers, each of which is an average that the servers keep.
+The vector contains the parameters, in the order in which modules and parameters were registered, followed by the
+running statistics of normalising layers, each of which is an average that the servers keep.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class Entry:
 
 
 class Layout:
-    """Of one module. It changes where the parameters lie, and the momentum of normalising layers."""
+    """The layout of one module. It moves the parameters, and changes the momentum of normalising layers."""
 
     def __init__(self, model: torch.nn.Module):
         model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
@@ -104,11 +104,11 @@ class Layout:
 
     @property
     def is_staged(self) -> bool:
-        """Some of it is a GPU's, which writes to pinned memory alone by itself."""
+        """Whether some of it is on a GPU, which can only write directly to pinned memory."""
         return bool(self._staging)
 
     def give_back(self) -> None:
-        """The layers' momentum is what it was, and the memory is nobody's but the script's."""
+        """Restores the layers' momentum, and unpins the memory, which only the script uses from then on."""
         for way in self._staging.values():
             way.close()
         self._staging = {}
@@ -116,8 +116,8 @@ class Layout:
             module.momentum = momentum
 
     def load(self, is_new: bool) -> None:
-        """What has changed in the flat vector becomes the model's. Averages have been overwritten by the layers in any
-        case."""
+        """Loads the changed values of the flat vector into the model. Averages are always loaded, since layers
+        overwrite them."""
         pairs = self._averages + (self._loads if is_new else [])
         if pairs:
             self._copy(pairs)
@@ -136,7 +136,7 @@ class Layout:
         self._versions = [tensor._version for tensor in self._trainable]
 
     def check_untouched(self) -> None:
-        """Refused if the script has changed parameters itself since the last load."""
+        """Raises Refused if the script has changed parameters since the last load."""
         for entry, version in zip(self.parameters, self._versions):
             if entry.tensor._version != version:
                 raise Refused(f"{entry.name} was changed in place by the script, expected only optimizer.step() to "
@@ -151,7 +151,7 @@ class Layout:
         self.wait()
 
     def wait(self) -> None:
-        """Until what fill_entry has begun is done."""
+        """Waits until the writes that fill_entry has begun are done."""
         for way in self._staging.values():
             way.wait()
 
@@ -183,7 +183,7 @@ class Layout:
         return None
 
     def forget_gradients(self) -> None:
-        """So that none is added to the next micro-batch's."""
+        """Clears the gradients, so that they are not added to those of the next micro-batch."""
         for tensor in self._trainable:
             tensor.grad = None
 

@@ -1,4 +1,4 @@
-"""In place of the script's DataLoader: batches are those of the job's micro-batches that are this worker's."""
+"""Replaces the script's DataLoader: yields the micro-batches of the job that this worker computes."""
 
 import collections
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
@@ -24,7 +24,7 @@ class _Request(NamedTuple):
 
 
 class _Samples(data.Dataset[Any]):
-    """The script's data set by requests for whole batches, each sample drawing from a seed of its own."""
+    """The script's data set, read by whole batches. Each sample has its own random seed."""
 
     def __init__(self, dataset: Any, seed: int, draws: bool):
         self.dataset, self.seed, self.draws = dataset, seed, draws
@@ -50,7 +50,7 @@ class _Collate:
 
 
 class _Plan:
-    """What loader processes read, in order: what is wanted now, else what is announced, else nothing.
+    """The order in which loader processes read: requested batches first, then announced ones, else nothing.
 
     It never waits, because it is asked while the script waits for a batch.
     """
@@ -69,13 +69,13 @@ class _Plan:
             yield [None if place is None else _Request(place[0], self._places(*place))]
 
     def announce(self, places: Iterable[Place]) -> None:
-        """They will likely be wanted, after those that were announced before."""
+        """Announces batches that will likely be requested, after those announced before."""
         self._announced.extend(places)
         while len(self._announced) > self.room:  # more than are ever read ahead
             self._announced.popleft()
 
     def next(self) -> Optional[Place]:
-        """What is to be read; None: nothing that is known of."""
+        """The next batch to read; None if none is known."""
         if self.urgent is not None:
             place, self.urgent = self.urgent, None
             return place
@@ -154,8 +154,7 @@ class Loader:
                 multiprocessing_context=loader.multiprocessing_context, prefetch_factor=loader.prefetch_factor))
 
     def connect(self, engine: Engine, limit: Callable[[], int], put_back: Callable[[], None]) -> None:
-        """`limit`: the epoch whose end ends the loop that begins. `put_back`: the script leaves the batch that it has
-        got."""
+        """`limit`: the epoch at whose end the new loop ends. `put_back`: called if the script abandons its batch."""
         self._engine, self._limit, self._put_back = engine, limit, put_back
         if self.samples == len(self.dataset):  # else the job's order is that of fewer samples
             engine.on_samples = self._places.tell
@@ -216,7 +215,7 @@ class Loader:
         return batch
 
     def _read_ahead(self) -> None:
-        """What will likely be next, while the servers apply the update."""
+        """Reads the batches that will likely be next, while the servers apply the update."""
         place = self._plan.next()
         if place is not None and place not in self._fetched:
             self._keep(place, self._read(place))
@@ -237,8 +236,8 @@ class _AsSampler(data.Sampler[Any]):
 
 
 def _tensors_of(dataset: Any, collate: Any) -> Optional[List[torch.Tensor]]:
-    """Those whose rows are the samples, where a batch is rows that are stacked: all of it is read at once, a tenth of
-    the time that it takes by samples."""
+    """Tensors whose rows are the samples, if a batch is a stack of rows. They are read at once, in a tenth of the time
+    of reading single samples."""
     if type(dataset) is not data.TensorDataset or collate is not data.default_collate:
         return None
     tensors = list(dataset.tensors)
@@ -247,7 +246,7 @@ def _tensors_of(dataset: Any, collate: Any) -> Optional[List[torch.Tensor]]:
 
 
 def _is_plain(dataset: Any) -> bool:
-    """Whether it is known to draw nothing, so that seeding each sample would be lost time."""
+    """Whether it certainly uses no random numbers, so that samples need no seeds."""
     while type(dataset) is data.Subset:
         dataset = dataset.dataset
     return type(dataset) is data.TensorDataset

@@ -1,4 +1,4 @@
-"""torch's optimizers and schedulers as the servers' settings, and what stands in their place in the script."""
+"""Converts torch's optimizers and schedulers to the servers' settings, and replaces them in the script."""
 
 import warnings
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -77,7 +77,7 @@ def to_proto(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, Any]
 
 
 def factors(scheduler: Any, optimizer: torch.optim.Optimizer, steps: int, each: int) -> List[float]:
-    """The learning rate of each step over the first's base, by running the scheduler to the job's end.
+    """The learning rate of each step divided by the initial base rate, by running the scheduler to the job's end.
 
     `each`: steps of the job for one of the scheduler. The scheduler is used up, and the optimizer's groups are as they
     were.
@@ -117,7 +117,7 @@ def factors(scheduler: Any, optimizer: torch.optim.Optimizer, steps: int, each: 
 
 
 class Optimizer(torch.optim.Optimizer):
-    """In place of the script's: step() hands the gradients over, and changes no parameter.
+    """Replaces the script's optimizer: step() sends the gradients to the servers and changes no parameter.
 
     Its groups show the settings and the job's rate; they are not to be changed.
     """
@@ -127,7 +127,7 @@ class Optimizer(torch.optim.Optimizer):
     def __init__(self, optimizer: torch.optim.Optimizer, hand_over: Callable[[float, Optional[float]], None],
                  put_back: Callable[[], None], note_loss: Callable[[Any], None], table: Sequence[float],
                  overlap: bool):
-        """`overlap`: gradients leave before step(), which then can no longer say how much they count."""
+        """`overlap`: gradients are sent before step(), which then cannot set their weight."""
         self._kind = type(optimizer).__name__
         super().__init__([dict(group) for group in optimizer.param_groups], dict(optimizer.defaults))
         self._hand_over = hand_over
@@ -176,7 +176,8 @@ class Optimizer(torch.optim.Optimizer):
         return loss
 
     def zero_grad(self, *arguments: Any, **named: Any) -> None:
-        """As of any optimizer. What step() has handed over is gone already, which torch takes longer to find out."""
+        """As for any optimizer. Gradients that step() has sent are cleared already; then this skips torch's slower
+        check."""
         if any(parameter.grad is not None for group in self.param_groups for parameter in group["params"]):
             super().zero_grad(*arguments, **named)
 
@@ -201,7 +202,7 @@ class Optimizer(torch.optim.Optimizer):
 
 
 class Scheduler:
-    """In place of the script's: the servers have its table of rates already; step() shows the job's rate."""
+    """Replaces the script's scheduler: the servers already have its table of rates; step() shows the job's rate."""
 
     def __init__(self, optimizer: Optimizer, next_step: Callable[[], int]):
         self.optimizer = optimizer

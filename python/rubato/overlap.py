@@ -1,8 +1,8 @@
-"""Gradients that leave while backward still runs: job.prepare(..., overlap=True).
+"""Sends gradients while backward still runs: job.prepare(..., overlap=True).
 
-The vector leaves from its end, as the servers' streams want it and as backward makes it: a parameter is filled when its
-gradient is accumulated, and what lies behind the first that is missing is told to rubato-worker, block by block. What
-the loss does not reach is known to be so at optimizer.step() alone, and holds up what lies before it.
+The vector is sent from its end, the order in which backward computes it. A parameter is filled when its gradient is
+accumulated; the part behind the last missing entry is passed to rubato-worker, block by block. Parameters that the loss
+does not reach are recognised only at optimizer.step(), and delay all entries before them.
 """
 
 from typing import Any, Collection, Dict, Optional, Tuple
@@ -36,7 +36,7 @@ class Overlap:
         return lambda *_: self._on_gradient(index)
 
     def _start(self) -> None:
-        """A micro-batch, or one that has come again: then what has left of it stays as it is."""
+        """Starts a micro-batch, or a repeated one, of which the part that was already sent stays as it is."""
         self._begun = self._engine.begun
         if self._id != self._engine.work.id:
             self._id, self._left = self._engine.work.id, self._layout.values

@@ -101,7 +101,7 @@ def _steps(until: Dict[str, Any], samples: int, batch: int) -> int:
 
 
 def _numerics() -> str:
-    """What bits depend on."""
+    """The properties of this process that the bits of the result depend on."""
     cpu = getattr(torch.backends, "cpu", None)
     capability = getattr(cpu, "get_cpu_capability", lambda: "")()
     return f"torch {torch.__version__} {capability} threads {torch.get_num_threads()} python {sys.version_info[0]}"

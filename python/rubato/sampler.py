@@ -29,7 +29,7 @@ def _key(seed: int, purpose: bytes, number: int) -> int:
 
 
 class Permutation:
-    """Of [0, size): the order of an epoch that a job has, without servers; as common/space/permutation.h says."""
+    """A permutation of [0, size): a job's order of an epoch, without servers; see common/space/permutation.h."""
 
     def __init__(self, seed: int, epoch: int, size: int):
         key = _key(seed & _MASK, b"order", epoch)
@@ -38,7 +38,7 @@ class Permutation:
         self._keys = [_key(key, b"feistel", i) for i in range(_ROUNDS)]
 
     def __call__(self, begin: int, end: int) -> List[int]:
-        """What stands at the places [begin, end)."""
+        """The indices at the places [begin, end)."""
         numpy = sys.modules.get("numpy")
         if numpy is None or end - begin < 8:  # below that arrays cost more than they save
             return [self._at(place) for place in range(begin, end)]
@@ -112,8 +112,8 @@ class Places:
 class Sampler:
     """A torch.utils.data.Sampler in a job's order, without servers: a rank's part of each global batch.
 
-    However many ranks there are, the global batches are the same; by state_dict a training goes on in the midst of an
-    epoch with another number of ranks, and each sample counts once.
+    The global batches do not depend on the number of ranks. With state_dict, a training can continue in the middle of
+    an epoch with another number of ranks, and each sample still counts once.
 
         sampler = rubato.Sampler(len(train_set), batch_size=256, rank=rank, ranks=ranks, seed=1)
         loader = DataLoader(train_set, batch_sampler=sampler)
@@ -158,7 +158,7 @@ class Sampler:
 
 
 def wanted_rank(environment: Mapping[str, str]) -> Optional[int]:
-    """The rank that whoever started the script has in mind; torchrun's, too."""
+    """The rank that the launcher of the script has set; torchrun's, too."""
     for name in ("RUBATO_RANK", "RANK"):
         text = environment.get(name, "")
         if text.isdigit():

@@ -1,6 +1,6 @@
-"""The random generators of the process, set to what is a function of the job's seed and a place in it.
+"""Seeds the random generators of the process as a function of the job's seed and a place in the job.
 
-So it does not show who computes a micro-batch, or loads a sample.
+So the result does not depend on which process computes a micro-batch or loads a sample.
 """
 
 import contextlib
@@ -38,13 +38,13 @@ def seed_all(number: int) -> None:
 
 
 def seed_sample(seed: int, epoch: int, index: int) -> None:
-    """Before a sample is taken from the data set: what it draws is its own, whichever process loads it."""
+    """Call it before a sample is read: its random numbers do not depend on the process that loads it."""
     seed_all(key(seed, SAMPLE, epoch, index))
 
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
-    """What is drawn inside does not show outside."""
+    """Restores the random generators afterwards."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     state = random.getstate()
     torch_state = torch.get_rng_state() if torch is not None else None

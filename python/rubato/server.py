@@ -42,7 +42,7 @@ def _die_with_parent() -> None:
 
 
 class Servers:
-    """Of one job, with its run folder and a secret of its own. They end with this process, however it ends."""
+    """The servers of one job, with their own run folder and secret. They end with this process, however it ends."""
 
     def __init__(self, job: Dict[str, Any]):
         """`job` as in a job file. Refused if it has mistakes."""
@@ -79,7 +79,7 @@ class Servers:
         return file.read_text().strip()
 
     def last_words(self) -> str:
-        """Of the first server that says why it ended."""
+        """The last message of the first server that says why it ended."""
         for log in sorted((self.path / "logs").glob("server-*.log")):
             text = log.read_text(errors="replace")
             if "error: " in text:
@@ -101,7 +101,7 @@ class Servers:
 
 
 def command(verb: str, run: pathlib.Path, *arguments: str) -> str:
-    """What `rubato VERB` prints of the job in the folder `run`. Error with its sentence if it fails."""
+    """The output of `rubato VERB` for the job in the folder `run`. Raises Error with its message if it fails."""
     environment = {k: v for k, v in os.environ.items() if k not in ("RUBATO_KEY", "RUBATO_KEY_FILE")}
     done = subprocess.run([core.program("rubato"), verb, *arguments, str(run)], env=environment, text=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -116,7 +116,7 @@ def mode_text(mode: str, staleness: Optional[int]) -> str:
 
 
 class Commands:
-    """What a person may ask of a running job; `run` is its folder."""
+    """Commands for a running job; `run` is its folder."""
 
     run: pathlib.Path
 
@@ -135,7 +135,7 @@ class Commands:
 
 
 def own_job(given: Dict[str, Any], name: str, workers: int) -> Dict[str, Any]:
-    """`given`, with what a job needs whose servers this process starts, and whose workers run its script."""
+    """`given`, plus the keys for a job whose servers this process starts and whose workers run this script."""
     job: Dict[str, Any] = {"version": 1, "name": name, "model": "script", **given}
     job.pop("script", None)
     job["cluster"] = {**section(job, "cluster"), "address": "127.0.0.1:0", "workers": workers}

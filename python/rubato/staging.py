@@ -1,7 +1,7 @@
 """Values on their way between a GPU's tensors and the memory that is shared with rubato-worker.
 
-That memory is pinned where it lies, so that the GPU reads and writes it by itself, on a stream of its own: beside what
-the script computes on others. No GPU has run this; a fake that records the calls has.
+The memory is pinned in place, so that the GPU reads and writes it directly, on a separate stream, in parallel with the
+script's computation. This has not run on a GPU, only on a fake that records the calls.
 """
 
 import sys

@@ -6,7 +6,8 @@ import sys
 
 
 def use(threads: int) -> None:
-    """So that bits do not depend on how many cores a host has, and that processes of one host do not fight for them.
+    """Limits the threads, so that bits do not depend on the host's number of cores, and processes do not compete for
+    cores.
 
     torch.set_num_threads does not reach OpenBLAS where that has threads of its own, as in Debian: they take every core,
     and spin while they wait.

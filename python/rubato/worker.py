@@ -1,4 +1,4 @@
-"""A worker for models that are no torch.nn.Module: arrays of NumPy, or what JAX makes of them."""
+"""A worker for models that are not a torch.nn.Module: NumPy arrays, or JAX arrays made from them."""
 
 import dataclasses
 import sys

@@ -1,7 +1,7 @@
-// Who computes which micro-batches of which step (sync). Each step's division stays as it is until
-// the step is done, but for one change: what a lost worker had been granted is granted to others,
-// as it was or cut finer. So a shard that has some of the lost worker's sums and one that has none
-// are both completed by the same messages.
+// Who computes which micro-batches of which step (sync). The division of a step does not change
+// until the step is done, with one exception: the micro-batches of a lost worker are granted to
+// others, in the same ranges or in smaller ones. So the same messages complete a shard that has
+// some of the lost worker's sums and one that has none.
 #ifndef RUBATO_SERVER_COORDINATOR_ASSIGNMENTS_H_
 #define RUBATO_SERVER_COORDINATOR_ASSIGNMENTS_H_
 
@@ -32,8 +32,8 @@ class Assignments {
   // Steps of `leaves` micro-batches.
   explicit Assignments(int64_t leaves) : leaves_(leaves) {}
 
-  // From `from_step` on `members` (at least one) share the micro-batches evenly; of the steps
-  // before, from `lowest` on, what others had been granted is granted to them.
+  // From `from_step` on, `members` (at least one) share the micro-batches evenly. In the steps from
+  // `lowest` to `from_step`, they also get what was granted to workers that are not members.
   void Change(int64_t lowest, int64_t from_step, const std::vector<WorkerId>& members);
 
   void AddTo(proto::View* view) const;

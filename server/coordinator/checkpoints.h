@@ -1,6 +1,6 @@
-// Part of the coordinator's core: when a checkpoint is taken, and what it says of itself. At most
-// one is under way: of a step that is announced ahead (sync), or of what is there when a person,
-// the clock or the end of the training wants one.
+// Part of the coordinator's core: when a checkpoint is taken, and what its manifest says. At most
+// one is in progress: either of a step that is announced in advance (sync), or of the current state
+// when a person, the clock or the end of the training requests one.
 #ifndef RUBATO_SERVER_COORDINATOR_CHECKPOINTS_H_
 #define RUBATO_SERVER_COORDINATOR_CHECKPOINTS_H_
 
@@ -32,10 +32,11 @@ class Checkpoints {
   void BeginTraining(int64_t samples_per_epoch, const Work& work, absl::Time now);
   // The lineage has just begun.
   void BeginLineage(const Lineage& lineage);
-  // The step that is announced will not be.
+  // Cancels the announced checkpoint: its step will not happen.
   void Forget() { snapshots_.Forget(); }
 
-  // What wants one: a person, the clock, so many units done where none is announced.
+  // Requests a checkpoint: for a person, for the clock, or for a number of units done where none is
+  // announced.
   void Want() { is_wanted_ = true; }
   void OnTick(absl::Time now);
   void OnProgress(const Work& work);
@@ -46,17 +47,18 @@ class Checkpoints {
   }
   // Whether one that is wanted has still to be taken.
   bool is_wanted() const { return is_wanted_; }
-  // Takes one: of that step, which no block is beyond, or of what is there.
+  // Takes a checkpoint: of step `step`, if blocks advance in steps (no block may be beyond it),
+  // else of the current state.
   void Take(int64_t step, const Registry& registry, coordinator::Outcomes* out);
-  // If blocks go in step and none is under way, announces the next one of the schedule after step
-  // `after`.
+  // If blocks advance together and no checkpoint is in progress, announces the next scheduled one
+  // after step `after`.
   void Announce(int64_t after, const Work& work, const Registry& registry,
                 coordinator::Outcomes* out);
 
   // Where shards that see the folder write their parts.
   void SetPartsFolder(const std::string& folder) { snapshots_.SetPartsFolder(folder); }
-  // A shard's answers. Whether all have copied it; what the checkpoint says of itself is how things
-  // stand then.
+  // Handles a shard's answer. Returns whether all shards have copied their blocks; the manifest
+  // describes the state at that moment.
   bool OnCopied(const ShardId& shard, const proto::SnapshotCopied& copied, const proto::View& view,
                 const Work& work, const Evaluations& evaluations, const Registry& registry,
                 absl::Time now);

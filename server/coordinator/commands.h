@@ -1,5 +1,5 @@
-// What is done with a person's commands, whatever call they come by: who may give them, what the
-// coordinator's core is asked, and who is answered when. Single-threaded and without I/O.
+// Handles the commands of a person, over any call: who may give them, what the coordinator's core
+// is asked, and when the caller is answered. Single-threaded and without I/O.
 #ifndef RUBATO_SERVER_COORDINATOR_COMMANDS_H_
 #define RUBATO_SERVER_COORDINATOR_COMMANDS_H_
 
@@ -24,8 +24,8 @@ class Commands {
   // What the core answers to an event.
   using Ask = absl::FunctionRef<absl::StatusOr<std::string>(const coordinator::Event& event)>;
 
-  // Commands that change the job must show it, unless their sender has shown a key; before, there
-  // are none.
+  // Commands that change the job must carry this token, unless their sender has authenticated with
+  // a key. Before it is set, such commands are refused.
   void SetToken(std::string token) { token_ = std::move(token); }
 
   // `may_change`: whether the sender's key lets it change the job; nothing if it has shown none.
@@ -37,7 +37,7 @@ class Commands {
   void OnCheckpoint(const absl::StatusOr<std::string>& path);
 
  private:
-  // PermissionDenied to who may not give this command.
+  // PermissionDenied if the sender may not give this command.
   absl::Status Check(const proto::CommandRequest& request, std::optional<bool> may_change) const;
 
   std::string token_;

@@ -14,10 +14,11 @@ namespace rubato {
 
 class ControlCall {
  public:
-  // A peer speaks first. One that says nothing for so long is not waited for.
+  // The peer sends the first message. A peer that sends nothing for this long is dropped.
   static constexpr absl::Duration kPatience = absl::Seconds(10);
 
-  // Who says more between two ticks of the coordinator is read on after the next.
+  // Messages of a peer beyond this number between two ticks of the coordinator are read after the
+  // next tick.
   static constexpr int kMaxMessages = 10'000;
 
   explicit ControlCall(absl::Time now = absl::InfiniteFuture()) : begun_(now) {}
@@ -42,7 +43,7 @@ class ControlCall {
     ++read_;
     gone_ = gone_ || !ok;
   }
-  // If it was not taken, the peer is gone, which the read shows.
+  // If the write failed, the peer is gone, and the read fails too.
   void OnWritten() {
     writing_ = false;
     outbox_.pop_front();

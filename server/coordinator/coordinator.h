@@ -3,19 +3,19 @@
 // state machine: events in, outcomes out; time comes in as an argument. The shell is
 // server/process/cluster_service.h.
 //
-// Each part of it has its own state: Starting, Registry, Leases and Latecomers (who is here),
+// Its parts keep their own state: Starting, Registry, Leases and Latecomers (who is here),
 // ViewChange (the two phases), Work with its Lineage, Checkpoints, Evaluations, Decisions, Ending.
-// The coordinator takes events to them and does what takes several.
+// The coordinator passes events to them and does what involves several.
 //
-// A view is a statement of who takes part and how; every change is the next view. A change of mode
-// is made when nothing is under way: first the lineage's end is set (in sync at the step after the
-// open one, on arrival by giving out no more work), then all members report that they are idle,
-// then the next view begins another lineage.
+// A view is a statement of who takes part and how; every change is the next view. The mode changes
+// when no work is in progress. First the lineage's end is set: in sync at the step after the open
+// one, on arrival by giving out no more work. Then all members report that they are idle, and the
+// next view begins another lineage.
 //
-// A term is the life of one such core. When a shard is lost the term ends, unless nobody would
-// start the shard again (cluster.max_restarts: 0): every process then begins anew with a core of
-// the next term, so that nothing of this one is left but Keep and the blocks of the shards, if all
-// have kept theirs (kept_values.h), or else what the last checkpoint holds.
+// A term is the lifetime of one such core. When a shard is lost, the term ends, unless the shard
+// would not be started again (cluster.max_restarts: 0). Every process then begins anew with a core
+// of the next term. From the old term only Keep remains, and the blocks of the shards if all have
+// kept theirs (kept_values.h), or else the last checkpoint.
 #ifndef RUBATO_SERVER_COORDINATOR_COORDINATOR_H_
 #define RUBATO_SERVER_COORDINATOR_COORDINATOR_H_
 
@@ -56,29 +56,31 @@ namespace rubato {
 
 class Coordinator {
  public:
-  // The view changes for workers that join so many times at once, and four times a second: each
-  // change stops all workers for a moment, and nothing else keeps a worker gone bad from
-  // registering and leaving again and again. Whoever has to wait joins with the next.
+  // Limits how often the view changes because workers join: this many changes in a burst, then four
+  // a second. Each change stops all workers for a moment, and nothing else prevents a faulty worker
+  // from registering and leaving again and again. A worker that has to wait joins with the next
+  // change.
   static constexpr int kJoinsAtOnce = 16;
   static constexpr absl::Duration kBetweenJoins = absl::Milliseconds(250);
 
-  // What the job begins with: `resume`, the checkpoint at `path`, whose floats the shell has; or,
-  // if `initial`, parameters that the shell has; or else nothing.
+  // The initial values of the job: `resume`, the checkpoint at `path`, whose floats the shell has;
+  // or, if `initial`, parameters that the shell has; or else none.
   struct Begin {
     std::optional<proto::Manifest> resume;
     std::string path;
-    // The same path for shards, of which those that see it read their floats there; empty: the
-    // shell has them all.
+    // The path of the checkpoint for shards: those that can read it take their floats from there.
+    // Empty: the shell sends all floats.
     std::string shared_path;
     bool initial = false;
-    // Drawn by the shell: shows the shards which values are those. 0: nothing is restored.
+    // A random key from the shell, by which shards recognise the restored values. 0: nothing is
+    // restored.
     uint64_t restore_key = 1;
     // Of the terms before; with the number of this one, from 1.
     proto::RunState state;
-    // For how long nothing has been trained when this term begins, by the shell's clock.
+    // For how long the training has been interrupted when this term begins, by the shell's clock.
     absl::Duration stood_still = absl::ZeroDuration();
-    // Nothing of this: the job has ended well, and all that is left is to tell who has not heard
-    // it.
+    // None of the above applies: the job has ended well, and what remains is to tell processes that
+    // do not know.
     bool is_over = false;
   };
 
@@ -86,19 +88,19 @@ class Coordinator {
   Coordinator(const proto::Job& job, const std::string& job_digest, const std::string& version,
               const Begin& begin, absl::Time now, PolicyFactory policies = BuiltInPolicy);
 
-  // What comes of the event.
+  // Handles an event and returns its outcomes.
   coordinator::Outcomes Handle(const coordinator::Event& event, absl::Time now);
 
   const proto::View& view() const { return view_; }
   // Of the whole run, when Collect comes; or, of a job that has diverged, when End comes.
   const Summary& summary() const { return summary_; }
-  // Whether somebody wants a checkpoint that has still to be taken: one that is being written was
-  // taken before that.
+  // Whether a requested checkpoint has still to be taken. One that is already being written does
+  // not count, because it was taken before the request.
   bool wants_checkpoint() const { return checkpoints_.is_wanted(); }
-  // Trained so far, with those before the checkpoint that it goes on from.
+  // Samples trained so far, including those before the checkpoint from which the job was resumed.
   int64_t samples() const;
-  // If the term goes on with the values that the shards have kept: what a checkpoint of these would
-  // say, from when its first view is sent.
+  // If the term continues with values that the shards have kept: the manifest that a checkpoint of
+  // them would have. Set from the moment when its first view is sent.
   const proto::Manifest* kept() const {
     return starting_.is_kept() ? &*starting_.resume() : nullptr;
   }
@@ -110,17 +112,18 @@ class Coordinator {
   bool is_ending() const { return !is_over_ && has_begun() && !is_training(); }
   // Whether this term has trained anything.
   bool has_trained() const { return samples() > first_samples(); }
-  // Messages that were refused, each of which has ended its call: no peer that keeps to the
-  // protocol says one, however late it is.
+  // The number of refused messages, each of which has ended its call. A peer that follows the
+  // protocol never sends one, not even late.
   int64_t refused() const { return refused_; }
-  // When the job has ended well: processes that are lacking, or may be cut off, and do not know.
+  // When the job has ended well: the number of processes that are missing, or may be cut off, and
+  // do not know it.
   int absent() const { return absent_; }
   // How the job stands (coordinator_status.cc).
   proto::JobStatus Status(absl::Time now) const;
 
  private:
   void On(const coordinator::FromPeer& event);
-  // Whoever registers when the job has ended well is done.
+  // Tells a process that registers after the job has ended well that it is done.
   void TellOfEnd(const coordinator::FromPeer& event);
   void On(const coordinator::PeerGone& event);
   void On(const coordinator::Heartbeat& event);
@@ -135,8 +138,9 @@ class Coordinator {
   void On(const coordinator::ValuesSaved& event);
   void On(const coordinator::PartsFolder& event) { checkpoints_.SetPartsFolder(event.path); }
   void OnRegistration(PeerId id, const proto::Registration& registration);
-  // Who registers is of a run that has begun already, and this would be another run of the same
-  // job: ends, and the others wait for the right coordinator.
+  // The registering process belongs to a run that has begun already, while this coordinator would
+  // begin another run of the same job. So this one ends, and the others wait for the right
+  // coordinator.
   void RefuseToBegin(PeerId id, const proto::Registration& registration);
   // As what the peer of this call speaks (server/rules/allowed.h).
   Speaker SpeakerOf(PeerId id);
@@ -145,7 +149,7 @@ class Coordinator {
   void OnLatecomer(PeerId id, Verdict verdict, const proto::PeerMessage& message);
   // Why the peer cannot have said this, or OK.
   absl::Status Check(PeerId id, const Peer& peer, const proto::PeerMessage& message) const;
-  // It said what none of ours says: its call ends, and for a worker nothing else.
+  // The peer has violated the protocol: ends its call, and for a worker nothing else.
   void EndCall(PeerId id, const Peer& peer, const absl::Status& why);
   void OnFailure(PeerId id, const Peer& peer, const proto::Failure& failure);
   void OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message);
@@ -198,11 +202,13 @@ class Coordinator {
   void GoBack(int lost_shard, const std::string& reason);
   // Has the peer register again.
   void SendBack(PeerId id, const std::string& reason);
-  // Changes of mode that the last term told a shard of and did not live to keep.
+  // Counts changes of mode that the last term had sent to a shard but had not recorded when it
+  // ended.
   void CountLastSwitches();
-  // Whether the term goes on with what the shards have kept, and what was trained in vain if not.
+  // Decides whether the term continues with the values that the shards have kept, and if not,
+  // counts the samples that were trained in vain.
   void DecideOnKept();
-  // What the term begins with, after one that a server's loss has ended.
+  // Logs where the term begins, after the loss of a server has ended the one before.
   void TellOfGoingBack();
   void KeepCounts();
   void Keep() { out_.push_back(coordinator::Keep{lasting_}); }
@@ -258,7 +264,8 @@ class Coordinator {
   bool has_ended_well_ = false;
   int absent_ = 0;
   bool goes_back_ = false;  // only the term is
-  // A shard that was lost while the result was collected, which may have come off all the same.
+  // A shard that was lost while the result was collected. The collection may have succeeded all the
+  // same.
   std::optional<int> lost_;
   std::string why_lost_;
   Summary summary_;

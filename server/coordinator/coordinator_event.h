@@ -54,13 +54,14 @@ struct SwitchRequested {
   proto::Mode mode;
 };
 
-// Ends the job in order, with a checkpoint: with `end` if that is an error (a signal), and then
-// without testing and collecting the final parameters; at the second such, or before training, at
-// once.
+// Ends the job cleanly, with a checkpoint. If `end` is an error (a signal), the job ends with it,
+// and without testing and collecting the final parameters. A second such event, or one before the
+// training, ends it at once.
 struct StopRequested {
   absl::Status end;
   std::string reason;
-  // It outlives the term: a person asks. What the training itself comes to, it comes to again.
+  // Whether the request outlives the term, as one from a person does. A stop that follows from the
+  // training itself would follow again.
   bool lasts = true;
 };
 
@@ -69,7 +70,7 @@ struct Failed {
   absl::Status status;
 };
 
-// A stream over which a shard gets what the job begins with has broken. It counts until the
+// A stream over which a shard receives its initial values has broken. Has an effect only until the
 // training begins.
 struct RestoreBroke {
   absl::Status status;

@@ -1,4 +1,5 @@
-// What comes of an event in the coordinator's core, for its shell to do: one struct for each kind.
+// The outcomes of an event in the coordinator's core, for its shell to carry out: one struct for
+// each kind.
 #ifndef RUBATO_SERVER_COORDINATOR_COORDINATOR_OUTCOME_H_
 #define RUBATO_SERVER_COORDINATOR_COORDINATOR_OUTCOME_H_
 
@@ -72,7 +73,7 @@ struct WriteCheckpoint {
   absl::Status failure;
 };
 
-// To be remembered by who begins the next term, before anybody is answered.
+// State for the next term. Store it before anybody is answered.
 struct Keep {
   proto::Lasting lasting;
 };

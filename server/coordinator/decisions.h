@@ -1,7 +1,7 @@
-// Part of the coordinator's core: the one decision over all shards on a unit of work on which they
-// may not decide alone. On a step that has been measured it is the job's verdict (clipping by the
-// norm of the whole gradient, values that are not finite); on any other question it is the mode's.
-// A unit may have one of each.
+// Part of the coordinator's core: makes one decision for all shards on a unit of work on which a
+// single shard may not decide. On a step that has been measured it is the job's verdict (clipping
+// by the norm of the whole gradient, values that are not finite); on any other question it is the
+// mode's. A unit may have one of each.
 #ifndef RUBATO_SERVER_COORDINATOR_DECISIONS_H_
 #define RUBATO_SERVER_COORDINATOR_DECISIONS_H_
 
@@ -20,8 +20,8 @@ namespace rubato {
 
 class Decisions {
  public:
-  // Those of `shards` measure that hold blocks. `trainable`: values of the flat vector that are
-  // parameters, whose norm is meant.
+  // Of `shards`, those that hold blocks measure. `trainable`: the number of values of the flat
+  // vector that are parameters, over which the norm is computed.
   Decisions(const proto::Job& job, const Placement& placement, const std::vector<ShardId>& shards,
             int64_t trainable);
 
@@ -31,8 +31,8 @@ class Decisions {
     int64_t non_finite = -1;     // where in the flat vector; below 0: nowhere
     bool is_incomplete = false;  // it cannot be clipped: some shard has not told of all it has
   };
-  // nullopt: what other shards ask has to come first. All shards are done with the units below
-  // `first_open`, so that decisions on them are forgotten.
+  // Nullopt: the questions of other shards have to arrive first. All shards are done with the units
+  // below `first_open`, so decisions on these are dropped.
   std::optional<Answer> OnQuestion(const ShardId& shard, const proto::Question& question,
                                    const Policy& policy, int64_t first_open);
   // Of the term before: it stands.

@@ -1,7 +1,7 @@
-// Part of the coordinator's core: how the job comes to its end. When the training is over a last
-// checkpoint is taken; then tests that are under way, the final test, the shards' reports, and the
-// writing of the result, one after the other. Beside the final test all other workers of a script
-// pull the final parameters, which its model has when the job is over.
+// Part of the coordinator's core: how the job comes to its end. After the training these follow one
+// after the other: a last checkpoint, the tests in progress, the final test, the shards' reports,
+// and the writing of the result. During the final test all other workers of a script pull the final
+// parameters, so that the script's model has them when the job is over.
 #ifndef RUBATO_SERVER_COORDINATOR_ENDING_H_
 #define RUBATO_SERVER_COORDINATOR_ENDING_H_
 
@@ -30,7 +30,7 @@ class Ending {
 
   explicit Ending(const proto::Job& job) : job_(job) {}
 
-  // The job is to stop in order. With `end` if that is an error, and then without a final test.
+  // Stops the job cleanly. If `end` is an error, the job ends with it and without a final test.
   void Stop(const absl::Status& end);
   bool stopping() const { return stopping_; }
   const absl::Status& stop_end() const { return stop_end_; }
@@ -49,8 +49,8 @@ class Ending {
   bool WantsCheckpoint() { return !std::exchange(has_checkpoint_, true); }
   int64_t unit() const { return unit_; }
 
-  // Waits for the tests that are under way, whose results would be lost or come out of order, and
-  // then asks for the final one.
+  // Waits for the tests in progress, whose results would otherwise be lost or out of order, and
+  // then requests the final test.
   void Test(Evaluations* evaluations, Registry* registry, absl::Time now,
             coordinator::Outcomes* out);
   // Who tests, in state kTesting, what, and who has not answered yet.
@@ -63,7 +63,7 @@ class Ending {
   bool Awaits(PeerId id) const { return awaited_.count(id) > 0; }
   // One that only pulls the final parameters has them.
   void OnAnswered(PeerId worker, const Registry& registry, coordinator::Outcomes* out);
-  // One that is awaited is gone, and no peer any more.
+  // An awaited worker is gone and is no longer a peer.
   void OnLost(PeerId worker, Evaluations* evaluations, Registry* registry, absl::Time now,
               coordinator::Outcomes* out);
   // The result of the final test.

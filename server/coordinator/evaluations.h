@@ -1,5 +1,5 @@
-// Part of the coordinator's core: the tests of parameters beside the training. Which are asked for,
-// which are under way with whom, and what the last one has found.
+// Part of the coordinator's core: the tests of parameters during the training. Which tests are
+// requested, which worker runs which test, and the last result.
 #ifndef RUBATO_SERVER_COORDINATOR_EVALUATIONS_H_
 #define RUBATO_SERVER_COORDINATOR_EVALUATIONS_H_
 
@@ -23,11 +23,11 @@ class Evaluations {
   Evaluations(const proto::Job& job, int64_t samples_per_epoch)
       : job_(job), every_(job.evaluation().every(), job, samples_per_epoch) {}
 
-  // Whether `worker`, who is given the unit, is to test the parameters that it pulls for it. One
-  // that is given again (not `is_new`) may have been given in vain.
+  // Whether `worker`, which is given the unit, is to test the parameters that it pulls for the
+  // unit. If a unit is given again (not `is_new`), the first worker may not have tested.
   bool Ask(const WorkerId& worker, int64_t unit, bool is_new, const Lineage& lineage);
-  // Before a worker computes a unit that a test is due at, it begins the test: who has been given
-  // the unit, if it was asked; of a step, who has the first micro-batch.
+  // A worker begins a test before it computes the unit at which the test is due: the worker that
+  // has been given the unit, if it was asked to; for a step, the worker with the first micro-batch.
   void OnGivenComputed(const WorkerId& worker, int64_t unit);
   void OnComputed(const WorkerId& worker, const proto::Progress& progress, const Lineage& lineage);
   // Whether the worker may have a result of the test at `unit` that has not been told.
@@ -35,7 +35,7 @@ class Evaluations {
   // `line` is the result of the test at `unit`; nothing if nothing was tested. Why the job is to
   // stop, if train.stop_when says so.
   std::optional<std::string> OnResult(int64_t unit, const std::optional<MetricsLine>& line);
-  // It will tell of no test any more.
+  // The worker is lost and will report no more tests.
   void OnLost(const WorkerId& worker);
   // Units may be counted anew from here.
   void BeginLineage() {

@@ -15,8 +15,9 @@ namespace rubato {
 
 class FirstValues {
  public:
-  // Whether all values are saved. If not, sees to it that a worker of `registry` is being
-  // asked: from the beginning if the one that was has gone, for others may have drawn other values.
+  // Whether all values are saved. If not, makes sure that a worker of `registry` is being asked for
+  // them; if the previous one has gone, from the beginning, since workers may have drawn different
+  // values.
   bool Fetch(const Registry& registry, coordinator::Outcomes* out);
   // A piece that was not asked for, or is not of the length that was, is dropped.
   void OnPiece(PeerId worker, const proto::InitialValues& piece, coordinator::Outcomes* out);

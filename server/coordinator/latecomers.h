@@ -1,6 +1,6 @@
 // Part of the coordinator's core: workers that register when the training is over, while the last
-// checkpoint and the result are written. They wait for the end and are no peers: no decision counts
-// them, nobody waits for them or judges their silence, and they are given nothing to do.
+// checkpoint and the result are written. They wait for the end and do not count as peers: they take
+// part in no decision, nobody waits for them or checks their leases, and they get no work.
 #ifndef RUBATO_SERVER_COORDINATOR_LATECOMERS_H_
 #define RUBATO_SERVER_COORDINATOR_LATECOMERS_H_
 
@@ -21,8 +21,8 @@ class Latecomers {
   bool Add(PeerId id);
   bool Has(PeerId id) const { return waiting_.count(id) > 0; }
   int size() const { return static_cast<int>(waiting_.size()); }
-  // Its call is broken, or it has said something. An honest one says that it leaves or fails, and
-  // ends; what comes of that, if anything.
+  // Its call is broken, or it has sent a message. A correct worker says that it leaves or fails,
+  // and ends. Adds the outcomes of that, if any.
   void OnGone(PeerId id) { waiting_.erase(id); }
   // Tells all how the job ends, or that it goes back, when they may register anew. None is left.
   void Tell(const proto::Stop& stop, coordinator::Outcomes* out);

@@ -1,4 +1,4 @@
-// What two workers of one job bring that is not the same.
+// The difference between the layouts of two workers of one job.
 #ifndef RUBATO_SERVER_COORDINATOR_LAYOUT_DIFFERENCE_H_
 #define RUBATO_SERVER_COORDINATOR_LAYOUT_DIFFERENCE_H_
 

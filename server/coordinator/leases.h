@@ -1,5 +1,5 @@
-// Part of the coordinator's core: which peers are to be taken for dead, because nothing is heard of
-// them or because they hold up the others.
+// Part of the coordinator's core: which peers count as dead, because they are silent or because
+// they hold up the others.
 #ifndef RUBATO_SERVER_COORDINATOR_LEASES_H_
 #define RUBATO_SERVER_COORDINATOR_LEASES_H_
 
@@ -19,27 +19,29 @@ class Leases {
  public:
   Leases(const proto::Job& job, absl::Time now);
 
-  // Each tick, before anything is judged. If this process has stood still since the last one,
-  // somebody whose time ended meanwhile may have been heard in time: what has arrived counts before
-  // anybody is judged. So whose time ends in that pause, or within as long after it, is spared for
-  // as long as the pause was, at most for as long as its time is, and not again.
+  // Call it at each tick, before any check. If this process was paused since the last tick, a peer
+  // whose lease expired meanwhile may have sent its heartbeat in time, so messages that have
+  // arrived must be handled first. So a peer whose time ends in the pause, or within the same
+  // length of time after it, gets an extension once: the length of the pause, but at most its
+  // normal time.
   void OnTick(absl::Time now, Registry* registry);
 
-  // For how long this process has stood still, if that was longer than its connections bear, and if
-  // what broke of them meanwhile may still be heard of: within a lease of its end. Else zero.
+  // The length of the last pause of this process, if it was longer than its connections tolerate
+  // and ended less than a lease ago, so that reports of broken connections may still arrive. Else
+  // zero.
   absl::Duration StoodStill(absl::Time now) const;
 
   struct Expired {
     PeerId peer;
     std::string why;  // completes "worker 1 (host pid 2) ..."
   };
-  // Members, and shards of other processes, that are silent for longer than is borne, within the
-  // lease. None while nobody is heard: what holds up all heartbeats may be in this process, and
-  // says so itself (server/process/engine_watch.h); the connections of those who are dead break
-  // soon after. `step` is the one at hand.
+  // Members, and shards of other processes, that have been silent for longer than is tolerated,
+  // which is less than a lease. None while no peer at all is heard: the cause may be in this
+  // process, which detects that itself (server/process/engine_watch.h), and the connections of dead
+  // peers break soon after. `step` is the current step.
   std::vector<Expired> CheckSilent(const Registry& registry, int64_t step, absl::Time now) const;
-  // Members that say that they have been at one thing for longer than the stall timeout: who only
-  // waits says so.
+  // Members that report that they have been busy with one task for longer than the stall timeout. A
+  // worker that only waits does not report so.
   std::vector<Expired> CheckStalled(const Registry& registry, int64_t step) const;
   // The same of one that makes a test, since its last progress.
   std::optional<Expired> CheckTester(PeerId id, const Peer& tester, absl::string_view test,

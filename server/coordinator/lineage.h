@@ -1,5 +1,5 @@
-// Part of the coordinator's core: which mode holds, and for which units of work. A lineage is what
-// happens between two changes of mode; the schedule or a person asks for the next one.
+// Part of the coordinator's core: which mode is in force, and for which units of work. A lineage is
+// the training between two changes of mode; the schedule or a person requests the next one.
 #ifndef RUBATO_SERVER_COORDINATOR_LINEAGE_H_
 #define RUBATO_SERVER_COORDINATOR_LINEAGE_H_
 
@@ -40,7 +40,7 @@ class Lineage {
     asked_until_ = until_samples;
     asked_holds_ = false;
   }
-  // What a person has asked for and does not hold yet.
+  // The mode that a person has requested and that is not in force yet.
   std::optional<proto::Mode> asked() const { return asked_holds_ ? std::nullopt : asked_; }
 
   uint32_t number() const { return number_; }  // from 1
@@ -65,7 +65,7 @@ class Lineage {
 
  private:
   const ModeSpan& StageAt(int64_t samples) const;
-  // Whether what a person has asked for held up to its end.
+  // Whether the mode that a person has requested was in force up to its end.
   bool has_expired() const;
 
   const proto::Job job_;

@@ -1,8 +1,8 @@
-// What a peer can have said. Each message of proto/cluster.proto that comes from a worker or a
-// shard, and that it may say then (server/rules/allowed.h), is checked here, whole, before the
-// coordinator or one of its parts sees it: every number
-// against what is true at the moment, every list and text against what an honest peer could need.
-// What does not pass ends that peer's call. The limits are listed in docs/wire.md.
+// Validates messages of peers. Each message of proto/cluster.proto from a worker or a shard that
+// may send it at that time (server/rules/allowed.h) is checked here completely, before the
+// coordinator or one of its parts sees it: every number against the current state, every list and
+// text against what a correct peer can need. An invalid message ends that peer's call. The limits
+// are listed in docs/wire.md.
 #ifndef RUBATO_SERVER_COORDINATOR_PEER_CHECKS_H_
 #define RUBATO_SERVER_COORDINATOR_PEER_CHECKS_H_
 
@@ -36,14 +36,14 @@ struct PeerTerms {
 // InvalidArgument, naming the field, what was found and what was expected.
 // Of anybody: the texts.
 absl::Status CheckRegistration(const proto::Registration& registration);
-// Of one that shows the job's digest.
+// Of a process that has shown the job's digest.
 absl::Status CheckWorker(const proto::WorkerRegistration& worker);
 // Of a worker that takes part.
 absl::Status CheckWorkerMessage(const proto::PeerMessage& message, const PeerTerms& terms);
 // Of a shard. Failures and requests to stop need no terms.
 absl::Status CheckShardMessage(const proto::PeerMessage& message, const PeerTerms& terms);
 
-// A peer's words for people, cut where no honest one goes on.
+// A peer's text for people, cut to the length that a correct peer may need.
 std::string PeerText(const std::string& text);
 
 }  // namespace rubato

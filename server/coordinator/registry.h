@@ -1,4 +1,5 @@
-// Part of the coordinator's core: the processes of a job that have registered, and who of them may.
+// Part of the coordinator's core: the registered processes of a job, and which processes may
+// register.
 #ifndef RUBATO_SERVER_COORDINATOR_REGISTRY_H_
 #define RUBATO_SERVER_COORDINATOR_REGISTRY_H_
 
@@ -52,27 +53,29 @@ class Registry {
   // Why the process is none of this job, or OK.
   absl::Status CheckJob(const proto::Registration& registration) const;
 
-  // Why the process cannot take part, or OK: Unavailable where it may try again later. So may a
-  // shard whose place is taken if shards are started again: it may be back before its end is
-  // noticed, unless who has the place has shown since that it is alive.
+  // Why the process cannot take part, or OK. Unavailable if it may try again later. That includes a
+  // shard whose place is taken, if shards are started again: it may be back before its end was
+  // noticed, unless the holder of the place has shown since then that it is alive.
   absl::Status Check(const proto::Registration& registration, int max_workers, absl::Time now);
-  // After Check. A worker gets the rank that it asks for, if that is free. Warns of the first of
-  // each kind that computes unlike the first of all.
+  // Call it after Check. A worker gets the rank that it asks for, if that is free. Warns once for
+  // each kind of worker whose arithmetic differs from that of the first worker.
   Peer* Add(PeerId id, const proto::Registration& registration, absl::Time now,
             coordinator::Outcomes* out);
-  // What is on its way from it comes late; MarkGone: from one that was never added.
+  // Messages of the peer that are still in flight count as late. MarkGone: the same for a peer that
+  // was never added.
   void Remove(PeerId id);
   void MarkGone(PeerId id) { gone_.insert(id); }
   bool HasGone(PeerId id) const { return gone_.count(id) > 0; }
   // Its call is broken: nothing comes any more.
   void Forget(PeerId id) { gone_.erase(id); }
-  // Until here the model goes with the last worker; then it is the job's.
+  // Before this call, the model is forgotten when the last worker leaves; afterwards it belongs to
+  // the job.
   void KeepModel() { keeps_model_ = true; }
 
   Peer* Find(PeerId id);
   // Null if no worker of that name is here.
   Peer* FindWorker(const WorkerId& worker, PeerId* id = nullptr);
-  // Who says that it is alive; null if that is nobody who is here.
+  // The peer that sent this heartbeat; null if it is not registered.
   Peer* FindAlive(const proto::HeartbeatRequest& request);
   // Null if no shard of that number is here.
   Peer* FindShard(int number, PeerId* id = nullptr);
@@ -89,7 +92,7 @@ class Registry {
   // States the shards' names and addresses.
   void AddShards(proto::View* view) const;
   void SendToShards(const proto::CoordinatorMessage& message, coordinator::Outcomes* out) const;
-  // With what shards alone are told: by what its members' streams show whose they are.
+  // Adds what only shards are told: the attempts by which they recognise the streams of members.
   void SendViewToShards(const proto::View& view, coordinator::Outcomes* out) const;
   std::vector<int> MissingShards() const;
   // Who has to come, of all shards and `workers` workers.

@@ -1,5 +1,5 @@
-// Part of the coordinator's core: a question to shards by name, and who of them has answered. A
-// second answer of the same shard, and one of whom nobody asked, count for nothing.
+// Part of the coordinator's core: a question to a set of shards, and which of them have answered. A
+// second answer of a shard, and an answer of a shard that was not asked, are ignored.
 #ifndef RUBATO_SERVER_COORDINATOR_ROLL_CALL_H_
 #define RUBATO_SERVER_COORDINATOR_ROLL_CALL_H_
 

@@ -17,7 +17,8 @@ namespace rubato {
 
 class Snapshots {
  public:
-  // kAnnounced: of a step to come; kTaking: of the next moment. kWriting: all shards hold it.
+  // kAnnounced: of a future step; kTaking: of the current state, as soon as possible. kWriting: all
+  // shards hold it.
   enum class Phase { kNone, kAnnounced, kTaking, kWriting };
 
   // Where shards write their parts; empty: they do not.
@@ -28,14 +29,14 @@ class Snapshots {
   proto::CoordinatorMessage Announce(int64_t step, Phase phase, const std::vector<ShardId>& shards);
   // Whether that was the last answer: then all shards hold it.
   bool OnCopied(const ShardId& shard, const proto::SnapshotCopied& copied, absl::Time now);
-  // What a shard says of its part. Whether that counts.
+  // A shard's report on its part. Returns whether it counts.
   bool OnPart(const ShardId& shard, const proto::PartWritten& part, absl::Time now);
   // Whether nothing has been heard of parts for so long that they count as unseen.
   bool GivesUpOnParts(absl::Time now);
   // Whether all shards hold it, and nobody writes at it any more.
   bool has_parts() const { return phase_ == Phase::kWriting && part_call_.complete(); }
-  // After that: who does not see the folder, of whom nothing has been heard for too long, and why
-  // it comes to nothing, if it does.
+  // After that: the shards that do not see the folder or have been silent for too long, and the
+  // reason if the snapshot fails.
   const std::vector<int>& unseen() const { return unseen_; }
   const std::vector<int>& silent() const { return silent_; }
   const absl::Status& failure() const { return failure_; }

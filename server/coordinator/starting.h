@@ -32,24 +32,25 @@ class Starting {
            bool initial, const proto::RunState& before, absl::Time now);
 
   // Whether the first view can be opened: all are here, or, once the deadline has passed, enough.
-  // DeadlineExceeded, with who did not come, if they are not; FailedPrecondition if somebody came
-  // and was refused, for what repeating does not help. When the job has gone back, all are
-  // the shards and as many workers as the last view had, and these have cluster.lease to come when
-  // all shards are here; with fewer than the least the job pauses, if it is not to stop.
+  // DeadlineExceeded, naming the missing processes, if there are too few; FailedPrecondition if a
+  // process was refused for a reason that remains. After a rollback, "all" means all shards and as
+  // many workers as the last view had. These workers have cluster.lease to register once all shards
+  // are here. With fewer workers than the minimum the job pauses, unless it is to stop.
   absl::StatusOr<bool> IsReady(const Registry& registry, bool stops, absl::Time now,
                                coordinator::Outcomes* out);
-  // Somebody came who will be refused each time; `what` is a sentence about it.
+  // A process registered that will be refused every time; `what` is a sentence about it.
   void OnRefused(const std::string& what) { refused_ = what; }
   // So many workers are waited for.
   int wanted() const { return wanted_; }
-  // FailedPrecondition if the job goes on from a checkpoint that was made on other data, or was
-  // begun on others in a term before: it knows them before the first worker comes.
+  // FailedPrecondition if the worker's data differ from those of the checkpoint that the job
+  // resumes from, or from those of an earlier term. These are known before the first worker
+  // registers.
   absl::Status CheckData(const proto::WorkerRegistration& worker) const;
   // FailedPrecondition if the job cannot go on from the checkpoint with such workers.
   absl::Status CheckResume(const proto::WorkerRegistration& worker) const;
 
-  // The job goes on with the values that the shards have kept instead, of which a checkpoint would
-  // say this.
+  // The job continues with values that the shards have kept instead. `kept` is the manifest that a
+  // checkpoint of them would have.
   void GoOnWith(const proto::Manifest& kept) {
     resume_ = kept;
     is_kept_ = true;
@@ -60,8 +61,8 @@ class Starting {
   // Whether the job begins with values that are neither a checkpoint's nor the shell's.
   bool lacks_values() const { return !initial_ && !resume_.has_value(); }
 
-  // Sends the first view to the shards. After that, whether the answer was the last one that the
-  // beginning of the training waits for.
+  // Sends the first view to the shards. The next functions return whether the answer was the last
+  // one that the start of the training waits for.
   void Open(const proto::View& view, const Registry& registry, coordinator::Outcomes* out);
   bool OnOpened(const ShardId& shard, const Placement& placement, const Registry& registry,
                 coordinator::Outcomes* out);
@@ -69,11 +70,11 @@ class Starting {
   bool OnRestored(const ShardId& shard, const proto::ShardRestored& restored,
                   coordinator::Outcomes* out);
 
-  // Of a shard that reads its floats itself nothing is heard meanwhile, so it has so long for them:
-  // what a slow disk takes, and two minutes.
+  // How long a shard may take to read its floats itself, since it sends nothing meanwhile: the time
+  // of a slow disk, plus two minutes.
   absl::Duration patience() const { return patience_; }
-  // At each tick: a shard that has had longer, if there is one. A coordinator that stood still
-  // counts a second of that.
+  // Call it at each tick. A shard that has taken longer, if there is one. A pause of the
+  // coordinator counts as one second.
   std::optional<ShardId> LateReader(absl::Time now);
 
   State state() const { return state_; }

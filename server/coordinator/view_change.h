@@ -1,6 +1,6 @@
 // Part of the coordinator's core: the change from one view to the next, in two phases. Close: the
-// shards stand still and say how far each block has come and what it holds. When all have answered,
-// Open: the next view goes to shards and workers.
+// shards stop and report the version and the contributions of each block. When all have answered,
+// Open: the next view is sent to shards and workers.
 #ifndef RUBATO_SERVER_COORDINATOR_VIEW_CHANGE_H_
 #define RUBATO_SERVER_COORDINATOR_VIEW_CHANGE_H_
 
@@ -25,7 +25,7 @@ class ViewChange {
   void AddReason(const std::string& reason);
   std::string TakeReasons();
 
-  // A worker that the next view does without.
+  // A lost worker, which is not in the next view.
   void AddLost(const WorkerId& worker) { lost_.push_back(worker); }
   const std::vector<WorkerId>& lost() const { return lost_; }
 
@@ -47,7 +47,7 @@ class ViewChange {
   int64_t lowest() const;
   int64_t highest() const;
   bool has_one_version() const { return lowest() == highest(); }
-  // On arrival: the clocks of the worker that all blocks hold, all below this.
+  // On arrival: all blocks contain the worker's contributions with clocks below this.
   int64_t Clock(int rank) const;
   // On arrival: tells the ledger who is lost.
   void Settle(WorkLedger* ledger) const;

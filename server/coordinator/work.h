@@ -1,6 +1,6 @@
 // Part of the coordinator's core: who computes what, and what has been computed. A view divides
-// each step's micro-batches over its members; contributions on arrival are given out on demand, and
-// an account is kept of each. Which of the two it is, nobody else need ask.
+// each step's micro-batches over its members; contributions on arrival are given out on demand and
+// tracked one by one. No other part needs to know which of the two applies.
 #ifndef RUBATO_SERVER_COORDINATOR_WORK_H_
 #define RUBATO_SERVER_COORDINATOR_WORK_H_
 
@@ -44,14 +44,14 @@ class Work {
   // Views.
   // Says in the first view what it is of, and who of its members does what.
   void OpenFirstView(const std::vector<WorkerId>& members, proto::View* view);
-  // In the next one, when all shards are closed: what the lost had been given is given to others;
-  // another lineage begins if this one is over; it ends with what is begun if the job is `stopping`
-  // or another mode has been asked for.
+  // Fills in the next view, when all shards are closed. Work of lost workers is given to others.
+  // Another lineage begins if this one is over. The lineage ends with the work already begun if the
+  // job is `stopping` or another mode was requested.
   void OpenView(const ViewChange& change, bool stopping, const std::vector<WorkerId>& members,
                 proto::View* view);
-  // States the members: all workers that are here. On arrival those who come, and those who had
-  // nothing to do, begin at the clock of the slowest that is at work, so that nobody has to wait
-  // until they have caught up.
+  // Adds the members: all workers that are here. On arrival, new workers and workers that had
+  // nothing to do begin at the clock of the slowest active worker, so that nobody has to wait until
+  // they have caught up.
   void AddMembers(const ViewChange& change, bool is_new_lineage, Registry* registry,
                   proto::View* view) const;
 
@@ -64,11 +64,11 @@ class Work {
     change.Settle(&ledger_);
     CutAt(change.highest());
   }
-  // Nothing is under way: counts what nobody has told of.
+  // No work is in progress: counts the units that nobody has reported.
   void CatchUp(absl::Time now, coordinator::Outcomes* out);
   bool is_done() const { return ledger_.redo() == 0 && ledger_.under_way() == 0; }
 
-  // Of so many workers, those who will have nothing to compute.
+  // How many of `workers` workers will have nothing to compute.
   int64_t Spare(int64_t workers) const;
   // Workers, who are members.
   void Give(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now,
@@ -85,8 +85,8 @@ class Work {
   // What it waits for `worker` to do, for people.
   std::string WaitText(const Peer& worker, double seconds) const;
 
-  // InvalidArgument if `worker` tells of what it has not been given. Of steps before those whose
-  // division is known, which come late, anybody may tell.
+  // InvalidArgument if `worker` reports a unit that it was not given. Late reports on steps whose
+  // division is no longer known are accepted from any worker.
   absl::Status CheckGiven(const WorkerId& worker, const proto::Progress& progress) const;
   // Of a shard that has come to `unit`: all shards are done with the units below this one.
   int64_t FirstOpen(int64_t unit) const { return divides() ? unit : ledger_.first_open(); }

@@ -1,6 +1,7 @@
-// Work on arrival: ranges of samples, numbered, are leased to workers, and each comes to an end:
-// applied on all shards, left out by its worker, or, when its worker is lost, applied on some
-// (partial) or on none (lost); then it is leased again, and blocks that hold it take no notice.
+// Work on arrival: numbered ranges of samples (units) are leased to workers. Each unit is finally
+// applied on all shards or left out by its worker. If its worker is lost, it may be applied on some
+// blocks (partial) or on none (lost): then it is leased again, and blocks that already contain it
+// ignore it.
 #ifndef RUBATO_SERVER_COORDINATOR_WORK_LEDGER_H_
 #define RUBATO_SERVER_COORDINATOR_WORK_LEDGER_H_
 
@@ -23,7 +24,7 @@ class WorkLedger {
     for (const int64_t unit : redo) redo_[unit] = false;
   }
 
-  // Nothing is under way: units from `first` on, counted on.
+  // No work is in progress: the next units are numbered from `first` on.
   void Restart(int64_t first) { next_ = first; }
   // A unit below `end` for `worker`, first of those to be done again; none if all are given out.
   std::optional<int64_t> Give(const WorkerId& worker, int64_t end);
@@ -37,7 +38,7 @@ class WorkLedger {
   void OnLost(const WorkerId& worker, const std::vector<UnitSet>& whole,
               const std::set<int64_t>& partial);
 
-  // `worker` goes, and will not compute what it has not computed: that was never sent.
+  // `worker` leaves and drops the units that it has not computed; nothing of them was sent.
   void OnLeaving(const WorkerId& worker);
 
   int64_t next() const { return next_; }  // all below have been given out

@@ -29,8 +29,8 @@ class Optimizer {
  public:
   using Update = OptimizerUpdate;
 
-  // InvalidArgument if the settings contradict each other or name no known optimizer. Groups are
-  // not regarded (server/optimizers/parameter_groups.h).
+  // InvalidArgument if the settings contradict each other or name no known optimizer. Ignores
+  // parameter groups (see server/optimizers/parameter_groups.h).
   static absl::StatusOr<Optimizer> Create(const proto::Optimizer& settings);
 
   // Names of the floats kept for each parameter besides its value, e.g. {"momentum_buffer"}, as

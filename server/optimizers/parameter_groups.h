@@ -24,7 +24,7 @@ std::vector<int> GroupsOf(const proto::Optimizer& settings, const proto::Layout&
 // `settings` as group number `group` of them changes them; the same without groups for kNoGroup.
 proto::Optimizer GroupSettings(const proto::Optimizer& settings, int group);
 
-// A sentence for each group that is no parameter's, which is likely a mistake.
+// A sentence for each group that matches no parameter, which is likely a mistake.
 std::vector<std::string> UnusedGroups(const proto::Optimizer& settings,
                                       const proto::Layout& layout);
 
@@ -34,8 +34,8 @@ struct GroupUpdate {
   absl::FunctionRef<float(double)> rate_of;
   float scale = 1;    // the gradient is gradient_sum · scale
   int64_t count = 0;  // updates that these parameters have had before this one
-  // Of averages of statistics: a statistic is gradient_sum · mean_scale, and its weight the
-  // average's own times `share`, that of the update in a global batch.
+  // For averages of statistics: a statistic is gradient_sum · mean_scale. Its weight is the weight
+  // of the average times `share`, the update's share of a global batch.
   float mean_scale = 1;
   float share = 1;
 };

@@ -1,4 +1,4 @@
-// What a server that leaves its job asks of the coordinator.
+// Requests a checkpoint from the coordinator, for a server that leaves its job.
 #ifndef RUBATO_SERVER_PROCESS_CHECKPOINT_REQUEST_H_
 #define RUBATO_SERVER_PROCESS_CHECKPOINT_REQUEST_H_
 
@@ -11,8 +11,8 @@
 namespace rubato {
 
 // Has the coordinator at `address` write a checkpoint, and waits until it is there, at most
-// `patience`. Unavailable if the job is not training or nobody answers; PermissionDenied where
-// callers show no key, since only who may read the run's folder may change such a job.
+// `patience`. Unavailable if the job is not training or nobody answers; PermissionDenied in a job
+// without keys, because only a user who may read the run's folder may change such a job.
 absl::Status RequestCheckpoint(const std::string& address, const ConnectionOptions& connection,
                                absl::Duration patience);
 

@@ -33,7 +33,8 @@
 
 namespace rubato {
 
-// gRPC gives it bytes: who calls is asked before any of them is read.
+// Receives messages from gRPC as bytes, so that the caller is authenticated before any of them is
+// parsed.
 using RawCoordination = proto::Coordination::WithRawCallbackMethod_Join<
     proto::Coordination::WithRawCallbackMethod_Heartbeat<
         proto::Coordination::WithRawCallbackMethod_Command<proto::Coordination::Service>>>;
@@ -45,15 +46,15 @@ class ClusterService : public RawCoordination {
     std::function<void(const MetricsLine&)> metrics;
     // A view is about to hold, because of `reason`.
     std::function<void(const proto::View& view, const std::string& reason)> journal;
-    // To be remembered before anybody is answered. May be null.
+    // Stores the state for the next term, before anybody is answered. May be null.
     std::function<void(const proto::Lasting&)> keep;
     // What the coordinator sends to shard 0, which lives in this process.
     std::function<void(const proto::CoordinatorMessage&)> to_own_shard;
   };
 
-  // Without a `recording` nothing is recorded. Callers are asked by the credentials of
-  // `connection`, whose connections, if there are any, hear who is known, and its refusals who is
-  // refused. `log` must outlive the service.
+  // Without a `recording` nothing is recorded. The credentials of `connection` authenticate
+  // callers. Accepted callers are reported to its connections, if it has any, refused ones to its
+  // refusals. `log` must outlive the service.
   ClusterService(Coordinator core, std::unique_ptr<RecordingWriter> recording, Outlets outlets,
                  const Log* log, const ConnectionOptions& connection = ConnectionOptions());
 
@@ -75,10 +76,11 @@ class ClusterService : public RawCoordination {
   // Any thread.
   void Post(const coordinator::Event& event) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Any thread: lets `asked` go when the coordinator has ticked once more, or does not tick.
+  // Any thread: releases `asked` at the coordinator's next tick, or at once if it does not tick.
   void Ask(std::shared_ptr<void> asked) ABSL_LOCKS_EXCLUDED(ask_mutex_);
 
-  // What takes time, done one after the other by a thread of its own: leases are judged meanwhile.
+  // Slow tasks, which run one after the other on a separate thread, so that leases are still
+  // checked meanwhile.
   struct Tasks {
     // Writes the final parameters.
     std::function<absl::Status(const proto::View& view, int64_t version, const Summary& summary)>
@@ -91,19 +93,20 @@ class ClusterService : public RawCoordination {
     std::function<absl::StatusOr<std::string>(const proto::View& view,
                                               const coordinator::WriteCheckpoint& write)>
         checkpoint;
-    // None of these has come for a second; may be null.
+    // Called when there has been no task for a second; may be null.
     std::function<void()> rest;
-    // The job is over, and waits for the one that is under way. From another thread; may be null.
+    // Called when the job is over and waits for the current task. On another thread; may be null.
     std::function<void()> stop;
   };
 
   // Waits until the job is over and its tasks are done. Returns the job's status.
   absl::Status Wait(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
-  // For a process that is to leave its job: has a checkpoint written, and waits for it, or for the
-  // end of a training that is about to end, at most `patience`. Whether the job, or its term, is
-  // over by then. Any thread.
+  // For a process that is to leave its job: requests a checkpoint and waits for it, or for the end
+  // of a training that is about to end, at most for `patience`. Returns whether the job, or its
+  // term, is over. Any thread.
   bool AwaitCheckpointOrEnd(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_);
-  // When the job has ended well: how many processes have not heard it that have not called since.
+  // When the job has ended well: the number of processes that have not been told and have not
+  // called since.
   int untold() ABSL_LOCKS_EXCLUDED(mutex_);
   // Tells those that call, until all have heard it, for `patience` at most, or until `stops`.
   void TellOfEnd(absl::Duration patience, absl::FunctionRef<bool()> stops)
@@ -126,8 +129,8 @@ class ClusterService : public RawCoordination {
   using Task = std::variant<coordinator::Collect, coordinator::Restore, coordinator::SaveValues,
                             coordinator::WriteCheckpoint>;
 
-  // Who begins a call of `method`, or why it is refused; and of one that will send messages, what
-  // is set for each of them.
+  // The role of the caller that begins a call of `method`, or why it is refused. For a call that
+  // will send messages, also the flag to set for each message.
   absl::StatusOr<Role> Admit(const grpc::CallbackServerContext& context, absl::string_view method,
                              Connections::HasRead* has_read = nullptr);
   void Refuse(const grpc::CallbackServerContext& context, const absl::Status& why);
@@ -152,7 +155,8 @@ class ClusterService : public RawCoordination {
   void RunTasks(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
   // Says whether it ticks, and lets go what was asked before.
   void OnTicked(bool goes_on) ABSL_LOCKS_EXCLUDED(ask_mutex_);
-  // Ends those of peers that never speak, and reads on those that have said too much at once.
+  // Ends the calls of peers that never send a message, and resumes reading from peers that have
+  // sent too much at once.
   void TickCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int Untold() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTask(const Task& task, const Tasks& tasks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -42,7 +42,7 @@ class CoordinatorServer {
                                                                    ShardHost::Remains remains);
   ~CoordinatorServer();
 
-  // Serves until the job is over, or its term: returns what it ended with.
+  // Serves until the job or its term is over. Returns the final status.
   absl::Status Run(SignalWatcher* signals);
   // After that: whether another term follows, in the run's folder and at the same address.
   bool goes_back() const { return goes_back_; }
@@ -71,7 +71,7 @@ class CoordinatorServer {
   bool is_first_term() const { return begin_.state.term() == 1; }
   // The run's folder, and what is written there.
   absl::Status OpenFiles();
-  // What whoever may read the folder needs to command the job, or to join it.
+  // Writes the keys that users who may read the folder need to control the job or to join it.
   absl::Status WriteKeys();
   // From any thread. A warning if it cannot be written.
   void KeepState(absl::FunctionRef<void(proto::RunState*)> change)
@@ -92,8 +92,8 @@ class CoordinatorServer {
   std::optional<FolderLock> lock_;
   bool goes_back_ = false;
   proto::Registration registration_;  // of the shard, if it has one
-  // In the order of their life: the shard and the coordinator speak to one another, from the time
-  // when the shard listens on; the files come then, and callers are taken after that.
+  // In the order of creation: the shard and the coordinator exchange messages as soon as the shard
+  // listens; the files are opened next, and callers are accepted after that.
   std::optional<ShardHost> host_;
   ClusterService service_;
   std::optional<Listener> listener_;  // without a shard, as the watch
@@ -105,8 +105,8 @@ class CoordinatorServer {
   bool has_view_ = false;
 };
 
-// In place of all that, where the run has ended well (term_begin.h): tells those that have not
-// heard it, for kTellPatience at most.
+// Runs instead of a coordinator if the run has ended well (term_begin.h): tells processes that do
+// not know it, for kTellPatience at most.
 absl::Status TellOfEnd(const proto::Job& job, const ServerOptions& options,
                        const std::string& job_digest, const Log& log, SignalWatcher* signals);
 

@@ -1,6 +1,6 @@
-// Notices a server that is alive but stuck: something waits for its engine, the threads on which
-// its shard runs (that of the queue, and one for each worker that shares memory) and of shard 0 the
-// coordinator's, and it does not come to it.
+// Detects a server that is alive but stuck: its engine does not answer. The engine is the threads
+// on which its shard runs (the queue's thread, and one for each worker that shares memory), and for
+// shard 0 also the coordinator's.
 #ifndef RUBATO_SERVER_PROCESS_ENGINE_WATCH_H_
 #define RUBATO_SERVER_PROCESS_ENGINE_WATCH_H_
 
@@ -13,15 +13,15 @@
 
 namespace rubato {
 
-// When an engine counts as stuck: a question is not answered for three fifths of `lease` in which
-// the watch ran. A process that was frozen as a whole was not stuck; and who is stuck says so
-// before others are blamed, whose heartbeats it may not hear any more: the last of them may have
-// come a HeartbeatInterval before it got stuck.
+// When an engine counts as stuck: a question is not answered for three fifths of `lease`, during
+// which the watch itself ran. So a process that was frozen as a whole does not count as stuck. And
+// a stuck process reports itself before it blames others, whose heartbeats it may no longer
+// receive: the last of these may have arrived a HeartbeatInterval before it got stuck.
 class StuckRule {
  public:
   explicit StuckRule(absl::Duration lease) : lease_(lease) {}
 
-  // How often the watch looks: a freeze of the whole process is one look at most.
+  // The interval between two checks: a freeze of the whole process counts as one check at most.
   absl::Duration between_looks() const { return lease_ / kLooks; }
   void OnAsked() { in_vain_ = 0; }
   // A look has found no answer.
@@ -37,8 +37,8 @@ class StuckRule {
 
 class EngineWatch {
  public:
-  // From now on has `ask` bring a question to the engine, which calls `answer`, again and again.
-  // Calls `on_stuck` once, on a thread of its own, if it is stuck.
+  // From now on repeatedly calls `ask`, which passes a question to the engine; the engine calls
+  // `answer`. If the engine is stuck, calls `on_stuck` once, on a separate thread.
   EngineWatch(absl::Duration lease, std::function<void(std::function<void()> answer)> ask,
               std::function<void()> on_stuck);
   ~EngineWatch();

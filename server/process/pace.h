@@ -1,5 +1,5 @@
-// How a thread that works beside the training draws its work out, so that the training is held up
-// little at a time. For one thread.
+// Throttles a background thread, so that it delays the training only a little at a time. For one
+// thread.
 #ifndef RUBATO_SERVER_PROCESS_PACE_H_
 #define RUBATO_SERVER_PROCESS_PACE_H_
 
@@ -14,25 +14,27 @@ class Pace {
  public:
   // What the processors of this machine have done since some moment.
   struct Processors {
-    // In one unit. What is done at a low priority, as by such a thread, is in `all` alone.
+    // In the same unit. Time at low priority, such as that of a background thread, is only in
+    // `all`.
     double others = 0, all = 0;
   };
 
-  // The thread takes this share of a processor while others work: it yields to them by its priority
-  // as well, but shares the way to memory and the processors' caches with whoever runs.
+  // The share of a processor that the thread takes while others work. Its low priority already
+  // makes it yield the processor, but it still shares memory bandwidth and caches with the threads
+  // that run.
   static constexpr double kShare = 1.0 / 48;
-  // Who waits for the work waits so much longer at most.
+  // Throttling delays the work by this much at most.
   static constexpr absl::Duration kLongest = absl::Seconds(15);
-  // Where others do not have so much of the processors' time, nothing is held up.
+  // If others use less than this share of the processors' time, the thread is not throttled.
   static constexpr double kOthers = 0.25;
 
   // Work that begins.
   Pace(absl::Time now, const Processors& processors)
       : begin_(now), looked_at_(now), looked_(processors) {}
 
-  // How long to rest, with `busy` of a processor's time had since the beginning; none before it is
-  // known what else goes on, and none for less than a millisecond. Looks at the processors, by
-  // `read`, a few times a second.
+  // How long to rest, after the thread has used `busy` of a processor's time since the beginning.
+  // Zero before the load of others is known, and in place of less than a millisecond. Reads the
+  // load with `read` a few times a second.
   absl::Duration Rest(absl::Time now, absl::Duration busy, absl::FunctionRef<Processors()> read);
 
  private:
@@ -42,10 +44,11 @@ class Pace {
   bool others_work_ = false;  // between the last two looks
 };
 
-// Zeroes where the kernel does not say: then nobody rests. `path`, but for tests: see proc(5).
+// Zeros if the kernel does not provide it: then nobody rests. `path` (see proc(5)) is changed only
+// by tests.
 Pace::Processors ReadProcessors(const std::string& path = "/proc/stat");
 
-// What this thread has had of a processor.
+// The processor time that this thread has used.
 absl::Duration ThreadTime();
 
 }  // namespace rubato

@@ -1,5 +1,5 @@
-// Writes a shard's part of checkpoints, and reads it, beside the training: on a thread of its own,
-// which takes what time the others leave.
+// Writes and reads a shard's part of checkpoints during the training, on a separate thread that
+// uses idle processor time.
 #ifndef RUBATO_SERVER_PROCESS_PART_FILES_H_
 #define RUBATO_SERVER_PROCESS_PART_FILES_H_
 
@@ -24,8 +24,8 @@ class PartFiles {
   struct Outlets {
     // To the coordinator.
     std::function<void(const proto::PeerMessage&)> say;
-    // A frame for the shard; the payload is to be let go when it has been handled, or never will
-    // be.
+    // Passes a frame to the shard, which releases the payload when the frame has been handled or is
+    // dropped.
     std::function<void(const Frame& frame, const Payload& payload)> give;
     // Makes ready what a snapshot needs, unless `stops` says so; takes long. May be null.
     std::function<void(absl::FunctionRef<bool()> stops)> prepare;
@@ -35,16 +35,15 @@ class PartFiles {
   static absl::StatusOr<std::unique_ptr<PartFiles>> Create(const proto::Job& job, int shard,
                                                            Outlets outlets);
   ~PartFiles() { Close(); }
-  // Calls no outlet any more, and does not wait for a disk. What it is asked after that it does not
-  // do. Any thread.
+  // Stops calling outlets, and does not wait for the disk. Later requests are ignored. Any thread.
   void Close();
 
   // Before the first of the others. Any thread.
   void SetView(const proto::View& view);
   // The shard has made its state: what its snapshots need is to be made ready, when it is time.
   void Prepare();
-  // Says how it goes (proto::PartWritten). One that is still being written is given up: the
-  // coordinator wants no two at a time.
+  // Reports the result (proto::PartWritten). A part that is still being written is abandoned: the
+  // coordinator never needs two at a time.
   void Write(const shard_outcome::WritePart& part);
   // Gives up that part, if it is still being written.
   void Forget(uint32_t snapshot);

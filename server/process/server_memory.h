@@ -13,7 +13,8 @@ namespace rubato {
 // Bytes that are resident.
 struct ServerMemory {
   int64_t training = 0;
-  // Besides, while a checkpoint is written; of who coordinates also for the result, in the end.
+  // In addition, while a checkpoint is written; for the coordinator also at the end, for the
+  // result.
   int64_t checkpoint = 0;
 };
 
@@ -22,7 +23,7 @@ struct ServerMemory {
 absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Placement& placement,
                                               int shard);
 
-// Of a coordinator that has a process of its own. InvalidArgument likewise.
+// The same for a dedicated coordinator process. InvalidArgument likewise.
 absl::StatusOr<ServerMemory> PlanCoordinatorMemory(const proto::Job& job,
                                                    const Placement& placement);
 

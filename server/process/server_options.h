@@ -1,4 +1,4 @@
-// What a server process is started with beside the job.
+// The options of a server process, besides the job.
 #ifndef RUBATO_SERVER_PROCESS_SERVER_OPTIONS_H_
 #define RUBATO_SERVER_PROCESS_SERVER_OPTIONS_H_
 
@@ -13,10 +13,10 @@
 namespace rubato {
 
 // How long a server that leaves waits for a checkpoint, or for the end of a training that is about
-// to end: Kubernetes kills what has not ended some time after SIGTERM (30 s unless it is told).
+// to end. Kubernetes kills a process some time after SIGTERM (30 s by default).
 constexpr absl::Duration kLeavePatience = absl::Seconds(20);
-// How long a coordinator tells those that come late that the training is over, if some that it
-// knows of have not heard it: a pod that is replaced takes tens of seconds.
+// How long a coordinator stays to tell late processes that the training is over, if some that it
+// knows have not been told: replacing a pod takes tens of seconds.
 constexpr absl::Duration kTellPatience = absl::Seconds(60);
 
 struct ServerOptions {
@@ -36,13 +36,14 @@ struct ServerOptions {
   Sources sources;
   // Likewise: the value of --resume (common/files/resume_point.h).
   std::string resume;
-  // What a signal is: not the end of the training, but of this process, for which another will be
-  // started (see kLeavePatience).
+  // Whether a signal ends only this process, which will be replaced, and not the training (see
+  // kLeavePatience).
   bool leaves = false;
-  // The folder to write down in what enters the cores (server/run/recording.h); empty: nothing is.
+  // The folder for recordings of what enters the cores (server/run/recording.h); empty: nothing is
+  // recorded.
   std::string record;
-  // Hears whether the process takes part in its job: the coordinator once it listens, a shard once
-  // it is in a view, until the term is over.
+  // Called with whether the process takes part in its job: a coordinator does once it listens, a
+  // shard once it is in a view, until the term is over.
   std::function<void(bool)> on_ready = [](bool) {};
   // Of all its connections, and of those to it.
   ConnectionOptions connection;

@@ -1,4 +1,5 @@
-// What each server process has: its shard's protocol behind the data service, on one listener.
+// The part that every server process has: its shard's protocol behind the data service, on one
+// listener.
 #ifndef RUBATO_SERVER_PROCESS_SHARD_HOST_H_
 #define RUBATO_SERVER_PROCESS_SHARD_HOST_H_
 
@@ -31,7 +32,7 @@ class ShardHost {
   // Says something to the coordinator, from the data service's thread.
   using Reporter = std::function<void(const proto::PeerMessage& message)>;
 
-  // What one leaves to the next one of this process, which may go on with its values.
+  // What a ShardHost leaves to the next one in this process, which may continue with its values.
   struct Remains {
     std::optional<KeptShard> kept;
     std::optional<BlockMemory> memory;  // in which they lie
@@ -50,12 +51,12 @@ class ShardHost {
   // After that, once.
   Remains TakeRemains();
 
-  // Lets what it is given go as soon as something has come round.
+  // Releases `asked` as soon as a component has completed a round.
   using Ask = std::function<void(std::shared_ptr<void> asked)>;
 
-  // Listens at `listen`, with `cluster` beside the data service if it is given, which `ask_cluster`
-  // asks whether it stands still; then callers wait until Accept. Unavailable if the address is in
-  // use.
+  // Listens at `listen`. If `cluster` is given, serves it together with the data service;
+  // `ask_cluster` checks that it is not stuck, and callers wait until Accept. Unavailable if the
+  // address is in use.
   absl::Status Start(int shard, const std::string& listen, grpc::Service* cluster,
                      Ask ask_cluster = nullptr);
   void Accept() { listener_->Accept(); }
@@ -73,7 +74,7 @@ class ShardHost {
  private:
   absl::Status Handle(const ShardEvent& event);
   void Do(const ShardOutcome& outcome);
-  // Says so and ends the process: what waits for the engine would wait for ever.
+  // Reports it and ends the process: anything that waits for the engine would wait forever.
   void OnStuck();
 
   const proto::Job job_;

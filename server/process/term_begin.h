@@ -1,6 +1,6 @@
-// What a term of a job begins with (proto/run_state.proto): the newest whole checkpoint of the
-// run's own, if the run goes on after its servers or its coordinator were lost, else what the job
-// is told to go on from, else nothing.
+// The initial state of a term of a job (proto/run_state.proto). If the run continues after its
+// servers or its coordinator were lost: the newest complete checkpoint of the run itself. Else the
+// checkpoint that the job is told to resume from, if any.
 #ifndef RUBATO_SERVER_PROCESS_TERM_BEGIN_H_
 #define RUBATO_SERVER_PROCESS_TERM_BEGIN_H_
 

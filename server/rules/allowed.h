@@ -1,10 +1,11 @@
-// What a member of a job may say, and when: the one table of it, for the messages of a Join call
-// and for the frames of a data stream. Who gets them (server/coordinator, server/shard) says who
-// speaks, and asks; what the numbers in a message may be is checked behind that. The page
-// docs/security.md shows the same table (allowed_test.cc).
+// The table of what a member of a job may send, and when: messages of a Join call and frames of a
+// data stream. The receiver (server/coordinator, server/shard) determines who the sender is and
+// looks up the verdict; the numbers in a message are checked afterwards. docs/security.md shows the
+// same table (allowed_test.cc).
 //
-// What a peer that keeps to the protocol may say, though it comes late (of an earlier view, of who
-// has lost its place), is dropped. What none can say is refused: its call or stream ends.
+// A message that a correct peer may send but that arrives too late (from an earlier view, or from a
+// peer that has lost its place) is dropped. A message that no correct peer sends is refused: the
+// call or stream ends.
 #ifndef RUBATO_SERVER_RULES_ALLOWED_H_
 #define RUBATO_SERVER_RULES_ALLOWED_H_
 
@@ -97,7 +98,7 @@ inline constexpr auto kFrameRules = [] {
 }();
 // clang-format on
 
-// A kind that is not in the table is refused of everybody who is not gone.
+// A kind that is not in the table is refused from every peer that is not gone.
 constexpr Verdict MaySay(proto::PeerMessage::KindCase kind, Speaker speaker) {
   for (const MessageRule& rule : kMessageRules) {
     if (rule.kind == kind) return rule.of[static_cast<size_t>(speaker)];

@@ -1,6 +1,6 @@
-// Moves the floats of shards over the same streams that workers use: reads them as an observer, and
-// sends those that a job begins with. At any time some megabytes are under way, whatever the size
-// of the model.
+// Transfers the floats of shards over the same streams that workers use: reads them as an observer,
+// and sends the initial values of a job. Only some megabytes are in flight at any time, whatever
+// the size of the model.
 #ifndef RUBATO_SERVER_RUN_COLLECT_H_
 #define RUBATO_SERVER_RUN_COLLECT_H_
 
@@ -26,7 +26,7 @@
 
 namespace rubato {
 
-// Of floats that are read or sent at most so many are under way, or a block of each vector.
+// The most bytes of floats in flight, or a block of each vector if that is more.
 constexpr int64_t kMaxBytesUnderWay = 16 << 20;
 
 // What to read of each block.
@@ -36,8 +36,8 @@ struct Selection {
   int slots = 0;          // of the optimizer that come with it
 };
 
-// Which blocks of which slots have yet to come, and until when they are waited for: each that comes
-// gives the others `silence` more.
+// Which blocks of which slots are still missing, and the deadline for them: each block that arrives
+// extends it by `silence`.
 class AwaitedBlocks {
  public:
   AwaitedBlocks(int64_t blocks, int64_t slots, absl::Duration silence, absl::Time now)
@@ -61,7 +61,7 @@ class AwaitedBlocks {
   absl::Time deadline_;
 };
 
-// What one thread collects, another may end.
+// Lets another thread end a collection.
 struct CollectEnd {
   void Set() ABSL_LOCKS_EXCLUDED(mutex) {
     MonotonicLock lock(&mutex);
@@ -77,8 +77,8 @@ using TakeBlock =
     absl::FunctionRef<absl::Status(int64_t block, size_t vector, absl::Span<const float> values)>;
 
 // Reads the blocks of `shard` in order. DeadlineExceeded if some are missing and none has come for
-// `silence`; the error of a stream that breaks, or of `take`; Cancelled when `end` is set, which a
-// connection that is being made would not notice for as long as that is given.
+// `silence`; the error of a stream that breaks, or of `take`; Cancelled when `end` is set, even
+// while the connection is still being made.
 absl::Status ReadBlocks(const proto::Job& job, const proto::View& view, int shard,
                         const Selection& selection, const std::string& job_digest,
                         const ConnectionOptions& connection, absl::Duration silence,
@@ -91,8 +91,8 @@ using FloatSource =
 // Buffers of floats that are under way: kMaxBytesUnderWay of them, and one more. Any thread.
 class FloatWindow : public std::enable_shared_from_this<FloatWindow> {
  public:
-  // A buffer for so many values, when there is room; it counts until it goes. Null as soon as
-  // `is_over`, which is asked now and then, says so.
+  // Waits for room and returns a buffer for `values` values, which counts until it is released.
+  // Null as soon as `is_over`, which is polled, returns true.
   std::shared_ptr<std::vector<float>> Take(size_t values, absl::FunctionRef<bool()> is_over)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -108,8 +108,8 @@ using GiveFrame = absl::FunctionRef<void(const Frame& frame, const Payload& payl
 absl::Status GiveBlocks(const FlatSpace& space, Range blocks, int vectors, uint64_t restore_key,
                         absl::FunctionRef<bool()> is_over, FloatSource source, GiveFrame give);
 
-// Sends the shard its own, for which its coordinator waits: the streams must live until it has
-// answered. `on_failure` hears of a stream that breaks. Errors as GiveBlocks, when `end` is set.
+// Sends the shard its blocks. The streams must live until the shard has answered the coordinator.
+// `on_failure` hears of a stream that breaks. Errors as GiveBlocks, when `end` is set.
 absl::StatusOr<std::unique_ptr<ShardStreams>> SendBlocks(
     const proto::Job& job, const proto::View& view, int shard, int vectors,
     const std::string& job_digest, const ConnectionOptions& connection, CollectEnd* end,

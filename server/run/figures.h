@@ -1,6 +1,6 @@
-// The figures of a run under way. Each is declared once, in figures.cc, and appears by that in
-// metrics.jsonl, in TensorBoard's file, on the pages of `rubato plot`, in the progress that
-// `rubato train` shows, and in the table of docs/runs.md.
+// The figures of a run under way. Each figure is declared once, in figures.cc. From there it
+// appears in metrics.jsonl, in TensorBoard's file, on the pages of `rubato plot`, in the progress
+// that `rubato train` shows, and in the table of docs/runs.md.
 #ifndef RUBATO_SERVER_RUN_FIGURES_H_
 #define RUBATO_SERVER_RUN_FIGURES_H_
 
@@ -20,12 +20,12 @@ struct Overlap {
   double communicating_seconds = 0;  // likewise
   int64_t told = 0;
 
-  // The share of the communication beside which its worker had something else to do.
+  // The share of the communication during which the worker had other work to do.
   std::optional<double> hidden() const {
     if (communicating_seconds <= 0) return std::nullopt;
     return 1 - waiting_seconds / communicating_seconds;
   }
-  // Mean of what a worker waits for the parameters of one computation.
+  // The mean time that a worker waits for the parameters of one computation.
   double mean_waiting_seconds() const { return told == 0 ? 0 : waiting_seconds / told; }
 };
 

@@ -21,8 +21,8 @@ class KeptCheckpoints {
     bool is_flushed = false;
   };
 
-  // Later than all before it, or the last one written anew: on arrival the final checkpoint may be
-  // of the same units as the one before.
+  // Adds a checkpoint that is later than all others, or replaces the last one: on arrival the final
+  // checkpoint may contain the same units as the one before.
   void Add(Entry entry);
   // keep_best's metric of parameters that have seen `step` units. It may come after the checkpoint
   // of that step, which is written while they are evaluated.
@@ -31,9 +31,9 @@ class KeptCheckpoints {
   // That one is on the disk, and not in memory alone.
   void OnFlushed(const std::string& path);
 
-  // Forgets those that `settings` does not keep, and returns their paths. Beside the best, what an
-  // evaluation that is still to come may find to be so is kept; and so is the newest that is on the
-  // disk, which is all that a loss of power may leave.
+  // Forgets the checkpoints that `settings` does not keep, and returns their paths. Besides the
+  // best one, it keeps those that a pending evaluation may find to be the best, and the newest one
+  // that is flushed, which may be all that survives a loss of power.
   std::vector<std::string> Expire(const proto::Checkpoint& settings);
 
  private:

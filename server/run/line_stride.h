@@ -1,5 +1,5 @@
-// How often what is written at intervals is written, so that a run of any length leaves a file that
-// can be read: the lines of its metrics, and the progress that `rubato train` prints.
+// How often periodic lines are written (metrics, and the progress of `rubato train`), so that a run
+// of any length leaves a file of readable size.
 #ifndef RUBATO_SERVER_RUN_LINE_STRIDE_H_
 #define RUBATO_SERVER_RUN_LINE_STRIDE_H_
 
@@ -7,10 +7,10 @@
 
 namespace rubato {
 
-// A line is due every so many intervals, `intervals` of which have passed since the beginning: at
-// first 1; then the power of two by which there are `lines` more each time that the run has become
-// twice as long. So their number grows with the logarithm of its length: 2 * lines of the first so
-// many intervals, (2 + k) * lines of 2^k times as many.
+// The number of intervals from one line to the next, after `intervals` intervals: 1 at first, then
+// a power of two such that each doubling of the run adds `lines` lines. So the number of lines
+// grows with the logarithm of the length: 2 * lines after the first 2 * lines intervals, (2 + k) *
+// lines after 2^k times as many.
 inline int64_t LineStride(int64_t intervals, int64_t lines) {
   int64_t stride = 1;
   while (intervals / stride >= 2 * lines) stride *= 2;

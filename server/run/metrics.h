@@ -66,9 +66,9 @@ class Metrics {
   // The training counts from `start` on.
   Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now);
 
-  // From now on `schedule` cuts the job's samples into units of the policy's mode, of which `units`
-  // are done, which have `samples` samples. Before the first progress, and at each change of mode,
-  // when nothing is under way.
+  // From now on `schedule` divides the job's samples into units of the policy's mode; `units` of
+  // them, with `samples` samples, are done. Call it before the first progress, and at each change
+  // of mode, when no work is in progress.
   void Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule, int64_t units,
              int64_t samples);
 
@@ -81,8 +81,8 @@ class Metrics {
   // The worker of this rank has computed for so long.
   void OnComputed(int rank, double seconds);
 
-  // All units below `units` are done, and nobody will tell more of them: who computed the rest was
-  // lost before it told. Its samples count; lines tell the loss of the others.
+  // All units below `units` are done, and no more reports on them will come, because some workers
+  // were lost before they reported. Their samples count; lines give the loss of the other samples.
   void CatchUp(int64_t units, absl::Time now, std::vector<MetricsLine>* lines);
 
   // The line of a test at about `unit` units.
@@ -96,7 +96,7 @@ class Metrics {
   size_t open() const { return open_.size(); }
   // In sync one a unit; on arrival as many as global batches go into the samples.
   int64_t steps() const { return StepsAt(units_, samples_); }
-  // Sync: the micro-batches of the first step that is not done that nobody has computed yet.
+  // Sync: the micro-batches of the first unfinished step that nobody has computed yet.
   std::vector<int64_t> MissingLeaves() const;
   int64_t samples() const { return samples_; }
   int64_t new_samples() const { return samples_ - samples_before_; }  // by this process

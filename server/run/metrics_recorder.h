@@ -16,18 +16,18 @@
 
 namespace rubato {
 
-// For one thread. A file that cannot be written ends no training: it is warned of once, and its
-// later lines are tried all the same.
+// For one thread. A failed write does not end the training: it is logged once as a warning, and
+// later lines are still tried.
 class MetricsRecorder {
  public:
-  // Makes the files, or goes on with the lines that metrics.jsonl has: all get into TensorBoard's
-  // file. In a run that `goes_on` that takes the place of those that the folder has. An error,
+  // Creates the files, or continues an existing metrics.jsonl, whose lines are all copied to
+  // TensorBoard's file. In a run that `goes_on`, that file replaces those in the folder. An error,
   // which names the file, if metrics.jsonl cannot be made. `log` must outlive the recorder.
   static absl::StatusOr<MetricsRecorder> Create(const RunFolder& folder, bool tensorboard,
                                                 bool goes_on, absl::Time now, const Log* log);
 
-  // Of lines of tests, as of those that training makes due, so many for each doubling of the run
-  // (line_stride.h).
+  // Lines of tests are thinned out like those of the training: a fixed number for each doubling of
+  // the run (line_stride.h).
   void Record(const MetricsLine& line, absl::Time now);
 
  private:

@@ -1,5 +1,5 @@
-// A file of all that entered one core, in the order in which it did, and of what came of each
-// event: enough to run the core again (proto/record.proto, tools/replay).
+// A file of all events of one core, in order, with the outcomes of each: enough to run the core
+// again (proto/record.proto, tools/replay).
 //
 // Entries follow one another: the header, then events, each with its outcomes behind it, and an end
 // if the process ended in order. An entry is a message and, of an event, floats, behind 20 bytes:
@@ -7,8 +7,8 @@
 //   kind, bytes of the message, bytes of the floats, checksum of these 12 bytes, checksum of the
 //   entry
 //
-// as 32 bits each, little-endian. The checksums (CRC-32C) begin with the entry's number, so that
-// one that is missing is found as one that is damaged is.
+// as 32 bits each, little-endian. The checksums (CRC-32C) include the entry's number, so that a
+// missing entry is detected like a damaged one.
 #ifndef RUBATO_SERVER_RUN_RECORDING_H_
 #define RUBATO_SERVER_RUN_RECORDING_H_
 
@@ -62,8 +62,8 @@ class RecordingWriter {
   ~RecordingWriter();
   RecordingWriter(const RecordingWriter&) = delete;
 
-  // Before the core sees it: then it is in the file, whatever becomes of the process. If the disk
-  // does not take it, the recording ends there, with one warning.
+  // Call it before the core handles the event, so that the event is in the file even if the process
+  // dies. If the write fails, the recording ends there, with one warning.
   void Event(const google::protobuf::MessageLite& event, absl::Span<const float> values = {});
   // Of the last event. Kept in memory until the next one.
   void Outcome(const google::protobuf::MessageLite& outcome);
@@ -96,7 +96,7 @@ class RecordingReader {
   int64_t size() const { return size_; }
 
   // The next event or outcome; none at the end. InvalidArgument, in one sentence, if it is damaged.
-  // What a process that was killed has left of its last entry counts as none.
+  // An incomplete last entry, left by a killed process, is ignored.
   absl::StatusOr<std::optional<RecordingEntry>> Next();
   // Events read so far.
   int64_t events() const { return events_; }

@@ -10,9 +10,10 @@
 
 namespace rubato {
 
-// A job may go on from a checkpoint of another optimizer, or of one whose momentum the workers
-// keep: then its own begins anew. Forgets the checkpoint's slots unless they are those of the job's
-// servers; returns a sentence for people if it does, or if these keep what is not in it, else "".
+// A job may resume from a checkpoint of another optimizer, or of one whose momentum is kept by the
+// workers: then its own optimizer starts afresh. Drops the checkpoint's slots unless they are those
+// of the job's servers. Returns a sentence for people if it does, or if the servers need slots that
+// the checkpoint lacks, else "".
 absl::StatusOr<std::string> MatchSlots(const proto::Job& job, proto::Manifest* checkpoint);
 
 }  // namespace rubato

@@ -37,9 +37,9 @@ class RunFiles {
 
   // Collects the parameters of all shards, at `version` or later, and writes them and the summary.
   // Aborted if they do not come.
-  // Where the run's folder does not take them they go to a new folder of the system's temporary
-  // one, which the error names; where that does not either, both are tried again every second, for
-  // ten minutes or until GiveUp: the shards keep them.
+  // If they cannot be written to the run's folder, they go to a new folder under the system's
+  // temporary folder, which the error names. If that fails too, both are tried again every second,
+  // for ten minutes or until GiveUp; the shards keep the parameters meanwhile.
   absl::Status WriteResult(const proto::View& view, int64_t version, const Summary& summary);
   // From any thread.
   void GiveUp() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -47,8 +47,8 @@ class RunFiles {
   // Of a job that has diverged: there are no parameters.
   absl::Status WriteSummary(const Summary& summary) const;
 
-  // The checkpoints that the folder has are as if this had written them, with what metrics.jsonl
-  // tells of them: in a run that goes on.
+  // For a run that continues: treats the checkpoints in the folder as written by this object, with
+  // their evaluations from metrics.jsonl.
   void KeepWritten() ABSL_LOCKS_EXCLUDED(mutex_);
   // Where shards that see it write their parts of snapshots: see proto::Snapshot.
   const std::string& parts_folder() const { return parts_folder_; }
@@ -59,9 +59,9 @@ class RunFiles {
   // Makes a checkpoint, whose path it returns, of the parts of a snapshot that shards have written
   // and of those of `unseen`, which are read; or removes them and returns `failure`, if there is
   // one. Removes checkpoints that are not kept.
-  // One that comes within a second after another has been flushed to the disk is not flushed, which
-  // would take more time than all else: it outlives all processes, and a loss of power takes the
-  // job back to the last that was flushed, which is kept.
+  // A checkpoint that comes less than a second after another was flushed to the disk is not
+  // flushed, because flushing takes longer than all the rest. It survives a crash of all processes;
+  // after a loss of power the job resumes from the last flushed one, which is kept.
   absl::StatusOr<std::string> WriteSnapshot(const proto::View& view, uint32_t snapshot,
                                             proto::Manifest manifest,
                                             const std::vector<int>& unseen,
@@ -77,15 +77,15 @@ class RunFiles {
   absl::Status Restore(const proto::View& view, const std::vector<int>& shards,
                        const std::string& checkpoint, const proto::Manifest& manifest,
                        const std::function<void(absl::Status)>& on_failure);
-  // Takes the values of the flat vector from `begin` on, which is where those before ended, or 0
-  // and of `layout`: they are in `folder`'s InitialFile when the last are.
+  // Takes the next values of the flat vector. `begin` is the end of the previous ones, or 0 to
+  // start, with `layout`. After the last ones all values are in the run folder's InitialFile.
   absl::Status SaveInitial(const proto::Layout& layout, int64_t begin, absl::string_view values,
                            bool is_last);
   // The same with the parameters in this file, as those of model.init_from.
   absl::Status SendInitial(const proto::View& view, const std::vector<int>& shards,
                            const std::string& file,
                            const std::function<void(absl::Status)>& on_failure);
-  // What is being collected from shards comes to nothing. From any thread.
+  // Cancels the collection from shards. From any thread.
   void StopCollecting() { collect_end_.Set(); }
 
   // Before the shards go away: the streams to them are of no use any more.

@@ -32,8 +32,8 @@ class TensorboardFile {
   // step. A figure that is not finite goes in as it is; one that the line lacks is left out. Errors
   // as RecordFile.
   absl::Status Append(const MetricsLine& line, absl::Time now);
-  // The same of a line of metrics.jsonl, of the run that this one goes on from; other lines are
-  // passed over.
+  // The same for a line of metrics.jsonl of the run that this one continues; other lines are
+  // skipped.
   absl::Status AppendJson(absl::string_view json, absl::Time now);
 
  private:

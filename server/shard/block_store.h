@@ -1,7 +1,7 @@
 // The floats of a shard: for each of its blocks the parameters at the current version, the
-// optimizer's slots and one spare buffer. A new version is written beside the current one, which
-// may still be on its way to a worker, and the two change places; so parameters are sent straight
-// from the block, without a copy.
+// optimizer's slots and one spare buffer. A new version is written to the spare buffer, since the
+// current one may still be on its way to a worker; then the two are swapped. So parameters are sent
+// directly from the block, without a copy.
 #ifndef RUBATO_SERVER_SHARD_BLOCK_STORE_H_
 #define RUBATO_SERVER_SHARD_BLOCK_STORE_H_
 
@@ -21,11 +21,11 @@ namespace rubato {
 
 class BlockStore {
  public:
-  // The blocks of `shard`, at their initial values, with `slots` zeroed floats a parameter, and a
-  // spare buffer for each from the beginning if `spares`: in steps, which need it, and for several
-  // workers, so that memory does not grow with who happens to read while another's update comes.
-  // ResourceExhausted, saying how much was asked for, if memory does not hold them. What the pools
-  // of `memory` make beforehand is planned for a snapshot of all blocks.
+  // The blocks of `shard`, at their initial values, with `slots` zeroed floats a parameter, and, if
+  // `spares`, a spare buffer for each from the beginning. Steps need it; with several workers it
+  // keeps memory from growing when one worker reads while another's update arrives.
+  // ResourceExhausted, saying how much was asked for, if memory does not hold them. The pools of
+  // `memory` are planned for a snapshot of all blocks.
   static absl::StatusOr<BlockStore> Create(const Placement& placement, int shard,
                                            const proto::Layout& layout, uint64_t seed, int slots,
                                            bool spares, const BlockMemory& memory);
@@ -34,12 +34,12 @@ class BlockStore {
   std::shared_ptr<const FloatBuffer> Current(int64_t block) const { return at(block).current; }
   // The version before the current one, until TakeSpare is called. Null if there is none.
   std::shared_ptr<const FloatBuffer> Previous(int64_t block) const { return at(block).spare; }
-  // The optimizer's; one that its reader keeps is not written any more.
+  // The optimizer's slots. A slot that a reader holds is no longer written.
   absl::Span<const std::shared_ptr<FloatBuffer>> Slots(int64_t block) const {
     return at(block).slots;
   }
-  // The slots of a block in an update: where to write them, and where to read each of them that
-  // somebody else reads too, so that it is not updated in place (else null).
+  // The slots of a block in an update: where to write each, and where to read it if it is not
+  // updated in place because somebody else reads it (else null).
   struct SlotViews {
     absl::Span<const absl::Span<float>> to;
     absl::Span<const float* const> from;

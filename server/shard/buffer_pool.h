@@ -1,7 +1,6 @@
 // Memory for what training overwrites while a snapshot of it is kept, in buffers of one size.
-// Memory that a process touches for the first time costs several times what it costs to copy into
-// it: so a thread that has time touches it beforehand, and what has been used is used again. Any
-// thread.
+// The first touch of memory costs several times as much as copying into it. So an idle thread
+// touches the buffers in advance, and used buffers are used again. Any thread.
 #ifndef RUBATO_SERVER_SHARD_BUFFER_POOL_H_
 #define RUBATO_SERVER_SHARD_BUFFER_POOL_H_
 

@@ -1,5 +1,5 @@
-// Versions of blocks as they go to workers that ask for fewer bytes: each is encoded once, for all
-// who ask for it.
+// Encoded versions of blocks, for workers that pull with a codec: each version is encoded once, for
+// all workers.
 #ifndef RUBATO_SERVER_SHARD_CODED_BLOCKS_H_
 #define RUBATO_SERVER_SHARD_CODED_BLOCKS_H_
 

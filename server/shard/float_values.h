@@ -80,7 +80,7 @@ class FloatValues : public ShardValues {
   CodedBlocks coded_;
   UpdateThreads threads_;
 
-  // What has just arrived is borrowed, and most often used at once, where it lies.
+  // A payload that has just arrived is borrowed, and usually used at once, without a copy.
   struct Arrived {
     PayloadId id = 0;  // 0: none
     int64_t block = 0;

@@ -15,8 +15,8 @@ class Grants {
   Grants() = default;
   explicit Grants(const proto::View& view);
 
-  // Whether the view takes `node` of `step` from others than `rank`, or from nobody: of steps of
-  // which it says nothing, which come late or are no steps, it does not.
+  // Whether the view grants `node` of `step` to other workers than `rank`, or to nobody. False for
+  // steps that the view does not mention, which are late or not steps.
   bool Denies(uint32_t rank, int64_t step, Range node) const;
 
  private:

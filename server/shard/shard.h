@@ -2,8 +2,8 @@
 // and which pulls may be answered. A single-threaded state machine: events in, actions out; no
 // clock, socket, thread or float. The protocol (server/shard/shard_protocol.h) runs the actions.
 //
-// Views change in two phases. From OnClose on, sync applies no step beyond the open one and nobody
-// reads what comes of it; on arrival nothing is applied. So the shard's State() tells the
+// Views change in two phases. From OnClose on, sync applies no step beyond the open one, and nobody
+// reads the result of that one; on arrival nothing is applied. So the shard's State() tells the
 // coordinator all that the next view, which OnView brings, must take into account.
 #ifndef RUBATO_SERVER_SHARD_SHARD_H_
 #define RUBATO_SERVER_SHARD_SHARD_H_
@@ -48,7 +48,8 @@ class Shard {
   }
   // From the first view on.
   const Policy& policy() const { return *policy_; }
-  // Of the coordinator, on units that some block was not done with when the last one came.
+  // The coordinator's decisions on units that some block was not done with when the last one
+  // arrived.
   const std::map<Subject, proto::Decision>& decisions() const { return terms_.decisions; }
   ShardState State() const { return StateOf(ledgers_, members_.size()); }
 
@@ -93,7 +94,7 @@ class Shard {
     return IsMember(contribution.worker) &&
            members_[contribution.worker] == contribution.incarnation;
   }
-  // As what this is sent (server/rules/allowed.h).
+  // The kind of sender that this contribution comes from (server/rules/allowed.h).
   Sender SenderOf(const Contribution& contribution) const;
   Sender SenderOf(const Pull& pull) const;
   // Whether it can be of the view and lineage that it names.

@@ -1,7 +1,7 @@
-// The protocol of a shard around its core (server/shard/shard.h): what messages of the coordinator
-// and frames of the data streams mean to it, which frames are refused, and what the shard answers.
-// Single-threaded and pure as the core is; values are behind ShardValues. The server, the replay of
-// a recording and the simulator run this class.
+// The protocol of a shard around its core (server/shard/shard.h): interprets messages of the
+// coordinator and frames of the data streams, refuses invalid frames, and produces the answers.
+// Single-threaded and without I/O, like the core; the values are behind ShardValues. The server,
+// the replay of a recording and the simulator run this class.
 #ifndef RUBATO_SERVER_SHARD_SHARD_PROTOCOL_H_
 #define RUBATO_SERVER_SHARD_SHARD_PROTOCOL_H_
 
@@ -37,9 +37,9 @@ struct KeptShard {
 
 class ShardProtocol {
  public:
-  // Takes what comes of an event, in order, while it is handled. A call each and no list, since an
-  // outcome refers to values that the next change may overwrite, and a list of them would cost an
-  // allocation for every frame.
+  // Receives the outcomes of an event, in order, while the event is handled. It is called for each
+  // outcome, because an outcome refers to values that the next change may overwrite, and a list
+  // would cost an allocation for every frame.
   using Sink = std::function<void(const ShardOutcome& outcome)>;
 
   // `values` are new. The first view says whether the term goes on with those of `kept` instead.
@@ -51,11 +51,12 @@ class ShardProtocol {
         policies_(std::move(policies)),
         kept_(std::move(kept)) {}
 
-  // The only door. An error, which is an outcome as well, is the fault of the frame's sender.
+  // All events enter here. An error, which is also an outcome, is the fault of the frame's sender.
   absl::Status Handle(const ShardEvent& event);
 
-  // The term is over and all streams are broken: ends the changes that are under way and gives away
-  // the values. Without a view those that it was given; none if they are not whole. The last call.
+  // Call it last, when the term is over and all streams are broken. Finishes the changes in
+  // progress and gives away the values: before the first view, those that it was given; nullopt if
+  // they are incomplete.
   std::optional<KeptShard> TakeKept();
   // What TakeKept would give before the first view.
   const std::optional<KeptShard>& kept() const { return kept_; }

@@ -1,4 +1,4 @@
-// What a closed shard tells the coordinator, which the next view takes into account.
+// The report of a closed shard to the coordinator, on which the next view is based.
 #ifndef RUBATO_SERVER_SHARD_SHARD_STATE_H_
 #define RUBATO_SERVER_SHARD_SHARD_STATE_H_
 

@@ -1,6 +1,6 @@
-// The values of a shard as its protocol sees them: it says what becomes of payloads and blocks and
-// never reads one. They are floats (server/shard/float_values.h) or symbols that stand for them
-// (tools/simulator/symbolic_values.h).
+// The interface between a shard's protocol and its values: the protocol says what to do with
+// payloads and blocks and never reads them. They are floats (server/shard/float_values.h) or
+// symbols that stand for them (tools/simulator/symbolic_values.h).
 #ifndef RUBATO_SERVER_SHARD_SHARD_VALUES_H_
 #define RUBATO_SERVER_SHARD_SHARD_VALUES_H_
 

@@ -1,7 +1,7 @@
-// Whose the data streams of a shard are. A stream is that of the first worker that its frames name,
-// and a member of the shard's view has one stream, which shows the attempt of its registration: so
-// who has a worker's key neither pushes nor retires in the name of a member. Pulls name a rank
-// alone, pushes its incarnation too. Observers have no name.
+// Which worker each data stream of a shard belongs to. A stream belongs to the first worker that
+// its frames name. A member of the shard's view has one stream, which must carry the attempt number
+// of its registration. So a process with a worker's key can neither push nor retire in the name of
+// a member. Pulls name a rank only, pushes also its incarnation. Observers have no name.
 #ifndef RUBATO_SERVER_SHARD_STREAM_NAMES_H_
 #define RUBATO_SERVER_SHARD_STREAM_NAMES_H_
 

@@ -1,4 +1,5 @@
-// Several threads for one update: each value goes its own way, so that they change no bit.
+// Runs one update on several threads. Values are independent of one another, so the bits do not
+// depend on the number of threads.
 #ifndef RUBATO_SERVER_SHARD_UPDATE_THREADS_H_
 #define RUBATO_SERVER_SHARD_UPDATE_THREADS_H_
 
@@ -31,8 +32,8 @@ class UpdateThreads {
   void Run(int64_t n, Part part) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Until there is another round than `last`, or the end: its number. Looks for a moment, since
-  // the blocks of a gradient come one after the other, then sleeps.
+  // Waits for another round than `last`, or the end, and returns its number. Spins for a moment,
+  // since the blocks of a gradient arrive one after the other, then sleeps.
   uint64_t AwaitRound(uint64_t last) ABSL_LOCKS_EXCLUDED(mutex_);
   void Loop(int index);
 

@@ -38,8 +38,8 @@ class WaitingPulls {
 
   explicit WaitingPulls(Range blocks) : first_(blocks.begin), by_block_(blocks.size()) {}
 
-  // In place of what the same stream has asked for before: one asks for one thing at a time. False
-  // if kMost others wait for the block already.
+  // Adds a pull, which replaces an earlier one of the same stream, because a stream has one pull at
+  // a time. False if kMost others already wait for the block.
   bool Add(int64_t block, const Pull& pull);
   void AddEarly(const Pull& pull, Range blocks) { early_.push_back({pull, blocks}); }
 

@@ -20,11 +20,11 @@ struct ClusterStepBench : BenchSubject {
   int64_t steps = 0;    // 2 or more: instead of seconds
 };
 
-// Trains by `rubato train` in a folder that goes afterwards, with SGD and momentum, and takes the
-// median speed of its lines of metrics. Examples are the built-in images or, for other shapes,
-// random: images of 3,32,32, or a text. Also says what share that is of what as many threads as the
-// workers compute with would reach by products of matrices; of GPUs that is not known. For people,
-// or as one JSON object. InvalidArgument, or the reason why the job did not run.
+// Runs `rubato train` in a temporary folder, with SGD and momentum, and takes the median speed in
+// its metrics. Examples are the built-in images or, for other shapes, random: images of 3,32,32, or
+// a text. Also reports this speed as a share of the peak of matrix products on as many threads as
+// the workers use; for GPUs that peak is not known. For people, or as one JSON object.
+// InvalidArgument, or the reason why the job did not run.
 absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool json);
 
 }  // namespace rubato

@@ -1,4 +1,5 @@
-// What nvcc makes of each kernel: tensor/cuda/kernel_table.txt, which is part of the program.
+// Properties of each kernel as nvcc compiles it: tensor/cuda/kernel_table.txt, embedded in the
+// program.
 #ifndef RUBATO_TOOLS_BENCH_KERNEL_FACTS_H_
 #define RUBATO_TOOLS_BENCH_KERNEL_FACTS_H_
 

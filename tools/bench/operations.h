@@ -1,4 +1,4 @@
-// How much a model's step computes, and how much could be.
+// How many operations a model's step needs, and how many a thread could reach.
 #ifndef RUBATO_TOOLS_BENCH_OPERATIONS_H_
 #define RUBATO_TOOLS_BENCH_OPERATIONS_H_
 

@@ -1,4 +1,4 @@
-// What is published of GPUs, for reckoning: nothing of it was measured here.
+// Published figures of GPUs, for estimates: none of them was measured here.
 #ifndef RUBATO_TOOLS_BENCH_PUBLISHED_H_
 #define RUBATO_TOOLS_BENCH_PUBLISHED_H_
 

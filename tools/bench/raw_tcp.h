@@ -1,4 +1,5 @@
-// What a TCP connection of loopback carries without any framing: the yardstick of the wire.
+// The throughput of a loopback TCP connection without any framing: the baseline of the wire
+// benchmark.
 #ifndef RUBATO_TOOLS_BENCH_RAW_TCP_H_
 #define RUBATO_TOOLS_BENCH_RAW_TCP_H_
 

@@ -12,13 +12,14 @@
 
 namespace rubato {
 
-// What a step of `accumulate` batches gives a GPU to do, as a worker has it done. Takes the memory
-// of the host that a worker takes, and none of the GPU's.
+// The work of a GPU for a step of `accumulate` batches, as in a worker. Takes as much host memory
+// as a worker, and no GPU memory.
 absl::StatusOr<std::vector<Work>> WorkOfStep(const BenchSetup& setup, int64_t batch,
                                              int64_t accumulate);
 
-// How long it would take at what is published of a GPU ("h100"): a reckoning, as the text says.
-// For people, or as one JSON object. InvalidArgument for a GPU of which nothing is known here.
+// Estimates how long the step would take from the published figures of a GPU ("h100"); the text
+// says that it is an estimate. For people, or as one JSON object. InvalidArgument for an unknown
+// GPU.
 absl::StatusOr<std::string> ReckonStep(BenchSubject subject, int64_t accumulate,
                                        const std::string& gpu, bool json);
 

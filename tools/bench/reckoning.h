@@ -1,4 +1,5 @@
-// How long a GPU would take for a step by what is published of it: arithmetic, not measurement.
+// Estimates how long a GPU would take for a step from its published figures: arithmetic, not
+// measurement.
 #ifndef RUBATO_TOOLS_BENCH_RECKONING_H_
 #define RUBATO_TOOLS_BENCH_RECKONING_H_
 
@@ -48,10 +49,11 @@ struct Reckoning {
   double seconds = 0, seconds_on_gpu = 0;
 };
 
-// A kernel takes as long as the longest of: its bytes at the memory's speed, what its loads under
-// way let through (tensor/cuda/kernel_table.txt, by `facts`), one load, its operations at the
-// peak. A product, and attention in one piece, likewise, without the second. Each piece of work
-// begins kLaunchSeconds after what its stream had before.
+// A kernel takes the longest of these times: its bytes at the memory's bandwidth, its bytes at the
+// rate that its loads in flight allow (tensor/cuda/kernel_table.txt, by `facts`), one load, its
+// operations at the peak rate. The same for a product and for attention in one piece,
+// without the second. Each piece of work begins kLaunchSeconds after the previous one of its
+// stream.
 Reckoning Reckon(const std::vector<Work>& work, const PublishedGpu& gpu, ProductPrecision precision,
                  const std::map<std::string, KernelFacts>& facts);
 

@@ -20,8 +20,9 @@ struct StepBench : BenchSubject {
 };
 
 // Forward, backward and SGD with momentum of a batch of random examples, over and over in one
-// process; medians. On a GPU, where a worker has no optimizer: parameters over, forward, backward
-// and gradient back. For people, or as one JSON object. InvalidArgument if there is no such model.
+// process; medians. On a GPU, where a worker has no optimizer: copy of the parameters, forward,
+// backward, copy of the gradient. For people, or as one JSON object. InvalidArgument if there is no
+// such model.
 absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json);
 
 // Returns the exit code.

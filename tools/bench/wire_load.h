@@ -30,12 +30,12 @@ class WireLoad {
            const ConnectionOptions& connection);
 
   // Makes `count` requests of all parameters, which are pushed in `codec`, and pulled in it if it
-  // is for parameters, else in float32. As many under way at a time as hold 4 MiB, at least 2; in
-  // step one. A push goes without an answer, but for one small block every quarter of those under
-  // way; what is pulled goes with the pushes of the request, and is answered block by block.
+  // is for parameters, else in float32. As many requests are in flight as make up 4 MiB, at least
+  // 2; one in sync. Pushes are not answered, except for one small block at every quarter of those
+  // in flight. Pulls are sent with the pushes of the request and are answered block by block.
   absl::Status Run(WireOp op, Codec codec, int64_t count);
-  // When all workers have made as many: Internal if one float that came of them is not what it
-  // should be.
+  // Call it when all workers have made the same number of requests. Internal if any resulting float
+  // is wrong.
   absl::Status Check(WireOp op, Codec codec);
 
   // Seconds of each of `count` round trips, one at a time: a push of all parameters, which come

@@ -1,4 +1,4 @@
-// How the two ends of `rubato bench wire` show who they are, by the path that is measured.
+// How the two ends of `rubato bench wire` authenticate, depending on the measured path.
 #ifndef RUBATO_TOOLS_BENCH_WIRE_SECURITY_H_
 #define RUBATO_TOOLS_BENCH_WIRE_SECURITY_H_
 

@@ -14,7 +14,8 @@ namespace rubato {
 // Both sides name it, so that strangers are refused.
 constexpr char kBenchDigest[] = "rubato bench wire";
 
-// The last block of a measured space, which answers that what came before it has been applied.
+// The last block of a measured space. Its answer confirms that everything sent before it has been
+// applied.
 constexpr int64_t kReceiptValues = 16;
 
 // Of `bytes` of parameters, in blocks of 256 KiB or of the whole, and the receipt's block.

@@ -19,8 +19,8 @@ double SecondsOf(absl::FunctionRef<void()> call);
 double MedianSeconds(double seconds, absl::FunctionRef<void()> call);
 
 // STREAM's triad (McCalpin): a[i] = b[i] + s · c[i] on one thread over arrays of doubles far larger
-// than any cache. As STREAM counts, 24 bytes an element: what a processor reads of `a` before it
-// writes it does not count.
+// than any cache. Counted as in STREAM, 24 bytes an element: the processor's read of `a` before the
+// write does not count.
 class Triad {
  public:
   Triad();

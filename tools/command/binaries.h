@@ -1,4 +1,4 @@
-// Where the other files of this installation lie.
+// Finds the other files of this installation.
 #ifndef RUBATO_TOOLS_COMMAND_BINARIES_H_
 #define RUBATO_TOOLS_COMMAND_BINARIES_H_
 
@@ -11,15 +11,15 @@ namespace rubato {
 
 // The path of `name`: in $RUBATO_BIN_DIR if that is set, else beside this program, else where Bazel
 // puts it
-// (../server/rubato-server, ../worker/rubato-worker). NotFound, saying where was looked.
+// (../server/rubato-server, ../worker/rubato-worker). NotFound, with the places that were searched.
 absl::StatusOr<std::string> FindBinary(absl::string_view name);
 
-// The path of a program of another's: `name` if it is a path, else where $PATH has it. NotFound if
-// it is nowhere there.
+// The path of a third-party program: `name` if it is a path, else searched in $PATH. NotFound if it
+// is not there.
 absl::StatusOr<std::string> FindProgram(const std::string& name);
 
-// `path`, unless nothing is there and it names an example that is installed: configs/... is then
-// looked for in ../share/rubato beside this program's folder.
+// `path`. If nothing is there and it has the form configs/..., the installed example of that name
+// in ../share/rubato, relative to this program's folder.
 std::string FindConfig(const std::string& path);
 
 }  // namespace rubato

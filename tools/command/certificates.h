@@ -1,4 +1,5 @@
-// `rubato certificates`: a job's own authority and the certificates of its roles, in files.
+// `rubato certificates`: creates a job's own certificate authority (CA) and the certificates of its
+// roles, as files.
 //
 //   DIR/authority/ca.crt, ca.key         what signs them: no process of the job needs the key
 //   DIR/<role>/ca.crt, tls.crt, tls.key  what a process of that role gets as RUBATO_CERTIFICATES
@@ -23,12 +24,13 @@ std::string AuthorityFolder(const std::string& folder);
 // is there.
 absl::Status MakeCertificates(const std::string& folder, absl::Duration time, absl::Time now);
 
-// New certificates of the authority in the folder `authority`, in place of those in `folder`, if
-// there are any. Errors of the files, and as IssueCertificate.
+// Replaces the certificates in `folder`, if there are any, with new ones from the CA in the folder
+// `authority`. Errors of the files, and as IssueCertificate.
 absl::Status RenewCertificates(const std::string& folder, const std::string& authority,
                                absl::Duration time, absl::Time now);
 
-// The command: renews by the authority in `from` if that is not empty. What it prints.
+// The command: renews certificates with the CA in `from` if that is not empty. Returns the text to
+// print.
 absl::StatusOr<std::string> CertificatesText(const std::string& out, int days,
                                              const std::string& from);
 

@@ -1,4 +1,4 @@
-// What a person asks of a running job.
+// Sends a person's commands to a running job.
 #ifndef RUBATO_TOOLS_COMMAND_COMMAND_H_
 #define RUBATO_TOOLS_COMMAND_COMMAND_H_
 
@@ -11,18 +11,18 @@
 
 namespace rubato {
 
-// For what a person asks within a second, for a change, whose answer is worth waiting for, and for
-// a checkpoint, which takes its time to be written.
+// Timeouts: for a question, answered within a second; for a change, whose answer is worth waiting
+// for; and for a checkpoint, which takes time to write.
 constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(900);
 constexpr absl::Duration kChangeTimeout = absl::Seconds(10);
 constexpr absl::Duration kCheckpointTimeout = absl::Minutes(10);
 
-// Asks the coordinator of the run in folder `run`, or at `address` if that is not empty; if both
-// are, that of runs/latest, or if that is over the newest under runs/ that runs. Returns its
-// answer. Shows the token in RUBATO_TOKEN, or that in the run's folder. InvalidArgument if
-// `address` is none, NotFound if there is no such run, FailedPrecondition without its token,
-// Unavailable if the job does not run any more, DeadlineExceeded if it does not answer; else what
-// it says.
+// Sends a request to the coordinator of the run in folder `run`, or at `address` if that is not
+// empty. If both are empty, uses runs/latest or, if that run is over, the newest running one under
+// runs/. Returns the coordinator's reply. Sends the token in RUBATO_TOKEN, or the one in the run's
+// folder. InvalidArgument if `address` is malformed, NotFound if there is no such run,
+// FailedPrecondition without its token, Unavailable if the job is no longer running,
+// DeadlineExceeded if it does not answer; else the coordinator's error.
 absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const std::string& address,
                                                 proto::CommandRequest request,
                                                 absl::Duration timeout);

@@ -10,9 +10,8 @@ namespace rubato {
 
 // Copies the parameters of `from` (see FindParameters), under their names, into the new file `to`,
 // and returns a line that says what was written, with its digest. With `optimizer` the optimizer's
-// slots instead, "1.weight.momentum_buffer"; FailedPrecondition if `from` is no checkpoint that has
-// some. AlreadyExists if there is something at `to`; else the errors of reading and writing. Needs
-// little memory.
+// slots instead, "1.weight.momentum_buffer"; FailedPrecondition if `from` is not a checkpoint with
+// slots. AlreadyExists if `to` exists; else the errors of reading and writing. Needs little memory.
 absl::StatusOr<std::string> ExportParameters(const std::string& from, const std::string& to,
                                              bool optimizer = false);
 

@@ -1,5 +1,5 @@
-// Starts the processes of a job, waits for them and ends them, so that none is left behind whatever
-// way the launcher itself ends.
+// Starts the processes of a job, waits for them and ends them, so that none is left behind, however
+// the launcher itself ends.
 //
 // Each child leads a process group of its own, so that a terminal's Ctrl-C reaches only the
 // launcher, which then ends the others in order; and each asks the kernel to be killed when its
@@ -30,8 +30,8 @@ struct Command {
   std::string log_path;                // gets standard output and error
   // NAME=VALUE, beside the launcher's own: what no argument may show.
   std::vector<std::string> environment = {};
-  // The others can go on without it: its failure is kLost, not kFailure, and when all others have
-  // ended well, so has the whole.
+  // The others can continue without this process: its failure is kLost, not kFailure, and the run
+  // has ended well when all others have.
   bool expendable = false;
   // Its failure is kLost too, and the others wait until it is started again.
   bool restartable = false;
@@ -44,7 +44,7 @@ struct Failure {
   int exit_code = 1;   // the process's own; 1 if a signal killed it
   std::string reason;  // one or more lines
   std::string log_path;
-  // It ended because another did, or was left alone by one that stands still.
+  // It ended because another process ended or is frozen.
   bool only_followed = false;
   // By a signal.
   bool killed = false;
@@ -60,12 +60,12 @@ class Launcher {
     kInterrupt,  // Interrupt() was called: see interrupted_by()
   };
 
-  // When one process has failed, how long the others have to end by themselves and say why before
-  // the failure is judged: the kernel may tell of a victim's end before that of the culprit.
+  // After a failure, how long the other processes have to end and report their reasons before the
+  // failure is judged: the kernel may report the end of a victim before that of the culprit.
   static constexpr absl::Duration kGrace = absl::Milliseconds(300);
-  // The same when those that have ended only followed others, of which several may be meant.
+  // The same if the processes that have ended only followed others, and several may be the culprit.
   static constexpr absl::Duration kFollowersGrace = absl::Seconds(1);
-  // When all others have ended well, how long the expendable have to do so too.
+  // How long expendable processes have to end once all others have ended well.
   static constexpr absl::Duration kLastGrace = absl::Seconds(2);
 
   explicit Launcher(absl::Duration grace = kGrace);
@@ -84,25 +84,26 @@ class Launcher {
   // Wakes Wait. From any thread, any number of times; the first signal is kept.
   void Interrupt(int signal);
 
-  // Kills a process that stands still: it would not end by itself. Whether there was one.
+  // Kills a frozen process, which would not end by itself. Returns whether there was one.
   bool Kill(const std::string& role, int rank);
 
-  // Ends and reaps all processes: SIGTERM, and kPatience later SIGKILL. Returns within kPatience
-  // and what the kernel needs: with kGrace before, under two seconds.
+  // Ends and reaps all processes: SIGTERM, and after kPatience SIGKILL. Returns within kPatience
+  // plus the kernel's time; including a kGrace before it, within two seconds.
   static constexpr absl::Duration kPatience = absl::Milliseconds(1500);
   void Stop();
-  // The same in order: SIGTERM for this one process, which then ends the others; when it has ended,
-  // or after `patience`, Stop.
+  // A clean stop: SIGTERM to this one process, which then ends the others; when it has ended, or
+  // after `patience`, Stop().
   void Stop(const std::string& role, int rank, absl::Duration patience);
 
-  // The first failure. Of several within kGrace, the one that explains most: a signal before exit
-  // code 2 before others, those that only followed another last; of two that explain as much one
-  // that is not expendable. If all only followed and only one that is not expendable still runs, it
-  // is that one, which stands still, and it is killed.
+  // The first failure. Among several within kGrace, the most informative one: first a signal, then
+  // exit code 2, then others, and last those that only followed another; of two equal ones, one
+  // that is not expendable. If all only followed and only one process that is not expendable still
+  // runs, that one is frozen: it counts as the failure and is killed.
   const std::optional<Failure>& failure() const { return failure_; }
   // What the last kLost is about.
   const Failure& lost() const { return lost_; }
-  // One that only followed another, and is yet to be told, if nobody has said more than that.
+  // A failure that only followed another and has not been reported yet, if there is no more
+  // informative one.
   const Failure* follower() const;
   int interrupted_by() const { return interrupted_by_; }
   int running() const { return static_cast<int>(children_.size()); }
@@ -126,7 +127,8 @@ class Launcher {
     bool restartable;
     absl::Time time;
 
-    // A process that was killed is nobody's victim; one that only followed another waits for that.
+    // The grace period of this failure: a process that was killed is not a victim; one that only
+    // followed another waits for the culprit.
     absl::Duration Grace(absl::Duration grace) const {
       if (restartable && weight == kKilled) return absl::ZeroDuration();
       return failure.only_followed ? std::max(grace, kFollowersGrace) : grace;
@@ -143,7 +145,7 @@ class Launcher {
   std::vector<BadEnd>::iterator NextLost();
   // Of those that are not expendable.
   std::vector<const Child*> Others() const;
-  // Whether nobody says why, and several run that may be it.
+  // Whether no failure has a reason and several running processes may be the culprit.
   bool IsUnexplained() const;
   void Judge();
   // When, after `now`, an event may be due by itself.
@@ -160,8 +162,8 @@ class Launcher {
   std::atomic<int> interrupted_by_{0};
 };
 
-// Why a process failed, for a person: the last run of `error: ` lines of its log, without that
-// mark, or of JSON lines of level fatal; else the same of `stopped: `; else how it ended, with the
+// Why a process failed, for a person: the last consecutive `error: ` lines of its log, without the
+// prefix, or JSON lines of level fatal; else the `stopped: ` lines; else how it ended, with the
 // log's last line. `wait_status` is waitpid's.
 std::string FailureReason(absl::string_view log, int wait_status);
 

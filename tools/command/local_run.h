@@ -33,20 +33,21 @@ class LocalRun {
   LocalRun(const Plan& plan, const Resume& resume, bool record, const Programs& programs,
            std::vector<std::string> worker_flags, RunFolder folder, Launcher& launcher);
 
-  // Starts all processes, those that end badly anew, and waits for their end. Then kAllEnded,
+  // Starts all processes, restarts those that fail, and waits for their end. Returns kAllEnded,
   // kFailure (see failure()) or kInterrupt; an error if a process could not be started, or if there
-  // are too few workers to go on. What still runs is left to Stop.
+  // are too few workers to continue. Does not end processes that still run: call Stop.
   absl::StatusOr<Launcher::Event> Train();
 
-  // Has the coordinator end the others, with a last checkpoint, unless it is frozen; then ends what
-  // is left.
+  // Lets the coordinator end the others, with a last checkpoint, unless it is frozen; then ends the
+  // remaining processes.
   void StopInOrder();
 
   // Whether training has begun.
   bool has_begun() const { return has_begun_; }
   // The process that coordinates, for people.
   std::string head_name() const;
-  // What the others call a process: the worker of a log may have come back under another rank.
+  // The name of a process in messages of others: the worker that writes a log may have returned
+  // with another rank.
   std::string NameOf(const Failure& failure) const;
   // After kFailure.
   const Failure& failure() const { return failure_.has_value() ? *failure_ : *launcher_.failure(); }
@@ -65,34 +66,35 @@ class LocalRun {
   }
   absl::Status Start(const std::string& role, int rank, std::vector<std::string> arguments,
                      const std::string& address, std::vector<std::string> variables = {});
-  // kTimeout when the address is there, as nothing else has happened.
+  // Returns kTimeout when the address file exists, since nothing else has happened.
   absl::StatusOr<Launcher::Event> AwaitAddress();
   absl::StatusOr<Launcher::Event> Watch();
   // Training has begun with the first view. Says when the mode changes.
   void ReadViews(ProgressDisplay& display);
-  // Says what the processes warn of, each thing once, whoever says it.
+  // Repeats the warnings of the processes, each text once, whichever process it comes from.
   void ReadLogs(ProgressDisplay* display);
   // Keeps logs below kMaxLog, when they have been read.
   void CutLogs(ProgressDisplay& display);
   // Whether the job has ended with an error.
   bool HasFailed() const;
-  // Whether this one ended since the server stands still, where nobody starts that again: then the
-  // server is killed, and failure() says so.
+  // Whether this process ended because a server is frozen and servers are not restarted: then kills
+  // the server, and failure() says so.
   bool IsLeftAlone(const Failure& lost);
   // Starts a process anew if that may help. Whether the run goes on.
   absl::StatusOr<bool> OnLost(const Failure& lost);
-  // Whether a script ended with an error of its own that would only come again: before the training
-  // any; then what is refused, and what the same worker ended with the time before.
+  // Whether a script ended with an error that would only recur: before the training, any error;
+  // after that, a refusal, or the same error as at the last end of that worker.
   bool WouldComeAgain(const Failure& lost);
   absl::StatusOr<bool> OnLostServer(const Failure& lost);
   // Starts it, if that may be done once more, and says so.
   absl::StatusOr<bool> StartAgain(const Failure& lost);
-  // When nothing happens: shows that the run is paused or waits for servers, if so, and kills those
-  // that stand still. If it would be paused for ever, has the coordinator end it with a checkpoint.
+  // Called when nothing happens: shows that the run is paused or waits for servers, if so, and
+  // kills frozen processes. If the pause would never end, lets the coordinator end the run with a
+  // checkpoint.
   absl::Status CheckPaused(ProgressDisplay& display);
   // The head has not answered at `now`.
   void OnSilence(absl::Time now);
-  // What shards the job waits for: those that have been started again are on their way.
+  // Kills shards that the job waits for, except those that were restarted recently.
   void KillMissing(const proto::JobStatus& status, absl::Time now);
 
   const Plan& plan_;

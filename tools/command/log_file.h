@@ -9,9 +9,9 @@
 
 namespace rubato {
 
-// Begins the log anew if it is larger than `max_bytes`: what is in it becomes PATH.1, in place of
-// the one that was there. Its writers keep it open and append, so it is emptied, not renamed; what
-// they write at that very moment may be lost. The error names the file, which is then as it was.
+// Rotates the log if it is larger than `max_bytes`: its contents replace PATH.1. Writers keep the
+// log open and append, so it is copied and truncated, not renamed; text that they write at that
+// moment may be lost. The error names the file, which is then unchanged.
 absl::Status CutLog(const std::string& path, int64_t max_bytes);
 
 }  // namespace rubato

@@ -1,5 +1,5 @@
-// A job, checked as far as one process can before any other is started, so that a mistake is told
-// once.
+// A job, checked as far as one process can check it before it starts others, so that each mistake
+// is reported once.
 #ifndef RUBATO_TOOLS_COMMAND_PLAN_H_
 #define RUBATO_TOOLS_COMMAND_PLAN_H_
 
@@ -38,9 +38,9 @@ absl::StatusOr<Plan> MakePlan(proto::Job job);
 // Samples that the whole training processes; 0 if a time decides.
 int64_t TotalSamples(const Plan& plan);
 
-// What `rubato train --dry-run` prints: the resolved job as YAML and below it, as comments, so that
-// the whole is a job again: the parameters, the shards, the samples of a step and of an async
-// contribution, the memory that each process will hold.
+// The output of `rubato train --dry-run`: the resolved job as YAML, and after it, as comments, so
+// that the whole is a valid job: the parameters, the shards, the samples of a step and of an async
+// contribution, and the memory of each process.
 std::string DryRunText(const Plan& plan);
 
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// How far a run is, from the lines that shard 0 writes to metrics.jsonl, and how that is shown.
+// Reads the progress of a run from the lines that shard 0 writes to metrics.jsonl, and displays it.
 #ifndef RUBATO_TOOLS_COMMAND_PROGRESS_H_
 #define RUBATO_TOOLS_COMMAND_PROGRESS_H_
 
@@ -23,8 +23,8 @@ class Progress {
   // Training ends after `total_samples`, of which an epoch has `epoch_samples`. A total of 0: it is
   // not known.
   Progress(double total_samples, double epoch_samples);
-  // Of a job whose lines tell first how long an epoch is: of so many samples, `total_of` says how
-  // many there are in all; 0: it is not known.
+  // For a job whose first lines say how many samples an epoch has: `total_of` computes from that
+  // the total number of samples; 0: it is not known.
   explicit Progress(std::function<double(int64_t)> total_of);
 
   // A line of metrics.jsonl, and of which kind it was. What is not known is skipped, so that newer
@@ -42,7 +42,7 @@ class Progress {
   LogFields Fields() const;
 
  private:
-  // Figures of a line by name; without those that are null, which stands for what is not finite.
+  // Figures of a line by name, without those that are null, that is, not finite.
   using Values = std::map<absl::string_view, double>;
 
   double Epoch() const { return epoch_samples_ > 0 ? samples_ / epoch_samples_ : 0; }
@@ -96,9 +96,9 @@ class LineTail {
   size_t begin_ = 0;  // of what has not been returned
 };
 
-// Shows progress on `fd`: one live line on a terminal, else a log line every few seconds and as
-// often one at a test; at intervals that grow with the run (server/run/line_stride.h), since these
-// lines are kept.
+// Shows progress on `fd`: one live line on a terminal. Otherwise log lines: one every few seconds,
+// and at tests no more often than that. These lines are kept, so the intervals grow with the run
+// (server/run/line_stride.h).
 class ProgressDisplay {
  public:
   // `terminal`: whether a line can be redrawn in place; see common/base/terminal.h. Log lines are

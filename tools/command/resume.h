@@ -19,16 +19,17 @@ struct Resume {
   proto::Manifest manifest;
 };
 
-// The checkpoint that `resume` (as after --resume) or else the job means, if any. The job is that
-// of the file `config`, with `set`; an empty `config` becomes the checkpoint's own.
+// The checkpoint that `resume` (the value of --resume), or else the job, refers to, if any. The job
+// is the one in the file `config`, with the overrides `set`; an empty `config` is set to the
+// checkpoint's own job.
 absl::StatusOr<Resume> FindResume(const std::string& resume, const std::vector<std::string>& set,
                                   std::string* config, const Log& log);
 
-// Says which settings are not as they were, and refuses shapes that are not.
+// Lists settings that have changed, and refuses changed shapes.
 absl::Status CheckResume(const Plan& plan, const Resume& resume, const Log& log);
 
-// Copies the metrics of the run that the checkpoint belongs to, up to its step, so that a curve
-// goes on where it was. Nothing if that run has none, or there is no checkpoint.
+// Copies the metrics of the checkpoint's run, up to its step, so that the curves continue there.
+// Does nothing if that run has no metrics, or there is no checkpoint.
 absl::Status CopyMetrics(const Resume& resume, const std::string& to);
 
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// How `rubato train` speaks while a run is under way.
+// Messages of `rubato train` during a run.
 #ifndef RUBATO_TOOLS_COMMAND_SAY_H_
 #define RUBATO_TOOLS_COMMAND_SAY_H_
 
@@ -16,7 +16,8 @@ inline Log LauncherLog(const proto::Job& job) {
              static_cast<LogFormat>(job.log().format()));
 }
 
-// To standard error. For people a line is what it says; programs get it as they get all lines.
+// Writes a line to standard error: as plain text for people, or in the log's JSON format for
+// programs.
 inline void Say(const Log& log, absl::string_view text) {
   if (log.format() == LogFormat::kJson) {
     log.Info(text);

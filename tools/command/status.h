@@ -13,7 +13,7 @@ std::string StatusText(const proto::JobStatus& status);
 
 // One JSON object on one line, with the names of the message's fields.
 std::string StatusJson(const proto::JobStatus& status);
-// What shard 0 says to one who asked for a change, as one JSON object.
+// The coordinator's answer to a requested change, as one JSON object.
 std::string AnswerJson(const std::string& text);
 
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// What a run tells when it has ended well.
+// The summary of a run that has ended well.
 #ifndef RUBATO_TOOLS_COMMAND_SUMMARY_H_
 #define RUBATO_TOOLS_COMMAND_SUMMARY_H_
 

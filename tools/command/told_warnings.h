@@ -1,5 +1,5 @@
-// Which warnings of its processes a launcher repeats: each once an hour, whoever says it, and in
-// that hour not more than people read.
+// Which warnings of its processes a launcher repeats: each text once an hour, whichever process it
+// comes from, and only a limited number in an hour.
 #ifndef RUBATO_TOOLS_COMMAND_TOLD_WARNINGS_H_
 #define RUBATO_TOOLS_COMMAND_TOLD_WARNINGS_H_
 

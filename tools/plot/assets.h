@@ -1,4 +1,4 @@
-// The parts of the page of `rubato plot`, as they were when this was built.
+// The parts of the page of `rubato plot`, embedded at build time.
 #ifndef RUBATO_TOOLS_PLOT_ASSETS_H_
 #define RUBATO_TOOLS_PLOT_ASSETS_H_
 

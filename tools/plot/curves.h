@@ -20,7 +20,7 @@ struct RunCurves {
   std::string name;                     // of the run's folder
   std::string mode;                     // "sync", "async"; empty if the run's job does not say
   std::map<std::string, Curves> kinds;  // by what they are of: "train", "test", "eval"
-  // Of the lines of training, those that are the first after the run went back to a checkpoint.
+  // Indices of the training lines that are the first after the run went back to a checkpoint.
   std::vector<size_t> seams;
   int64_t skipped = 0;  // lines that are no metrics
 };

@@ -10,17 +10,18 @@
 
 namespace rubato {
 
-// What a page has of its own. Its script finds the data, and what pages share (shared.js), in
-// `shared`.
+// The parts that are specific to a page. Its script finds the data and the shared code (shared.js)
+// in `shared`.
 struct DocumentParts {
   std::string_view maker;  // the command that makes it
   std::string_view style, body, script;
 };
 
-// No text in `data` ends the element that holds it.
+// Escapes `data`, so that no text in it closes the element that contains it.
 std::string Document(const DocumentParts& parts, const nlohmann::ordered_json& data);
 
-// Seven digits of a number are more than can be seen, and half the page. NaN becomes null in JSON.
+// Rounds to a few digits: seven are more than a chart can show, and take half of the page. NaN
+// becomes null in JSON.
 double RoundedToSee(double value);
 
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// The parts that all pages have, as they were when this was built.
+// The parts that all pages share, embedded at build time.
 #ifndef RUBATO_TOOLS_PLOT_DOCUMENT_ASSETS_H_
 #define RUBATO_TOOLS_PLOT_DOCUMENT_ASSETS_H_
 

@@ -1,4 +1,4 @@
-// Runs simulations whose cores may abort, or run for ever.
+// Runs simulations whose cores may abort or run forever.
 #ifndef RUBATO_TOOLS_SIMULATOR_APART_H_
 #define RUBATO_TOOLS_SIMULATOR_APART_H_
 
@@ -7,9 +7,10 @@
 
 namespace rubato {
 
-// What `run` returns (but Internal for all that is not OK) in a process of its own, which keeps
-// nothing of it; Aborted if that process has ended otherwise, as it does after `most_seconds` of
-// processor time (the longest drawn case takes less than one). No other thread may run.
+// Calls `run` in a child process, so that this process is not affected. Returns its status
+// (Internal for any error); Aborted if the child ended in another way, for example after
+// `most_seconds` of processor time (the longest drawn case takes less than one second). No other
+// thread may run.
 absl::Status RunApart(absl::FunctionRef<absl::Status()> run, int most_seconds = 5);
 
 }  // namespace rubato

@@ -1,4 +1,5 @@
-// How the parameters are cut in a simulation, and what a block weighs on the wire.
+// How the parameters are divided into blocks in a simulation, and the size of each block on the
+// wire.
 #ifndef RUBATO_TOOLS_SIMULATOR_BLOCKS_H_
 #define RUBATO_TOOLS_SIMULATOR_BLOCKS_H_
 

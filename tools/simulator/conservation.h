@@ -5,8 +5,8 @@
 //     + lags of members now + lags of leavers when they left
 //   = sum over updates of (members then - 1)
 //
-// an equality of integers. A lag counts updates since the member's last own push or pull; who joins
-// has none.
+// an equality of integers. A lag counts the updates since the member's own last push or pull; for a
+// joining worker it is 0.
 #ifndef RUBATO_TOOLS_SIMULATOR_CONSERVATION_H_
 #define RUBATO_TOOLS_SIMULATOR_CONSERVATION_H_
 

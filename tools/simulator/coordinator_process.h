@@ -30,7 +30,7 @@ inline SimTime FromTime(absl::Time time) { return absl::ToInt64Nanoseconds(time 
 
 class CoordinatorProcess : public Process {
  public:
-  // What the coordinator has done by others. Each may be null.
+  // What the coordinator asks others to do. Each may be null.
   struct Callbacks {
     std::function<void(const MetricsLine&, absl::Time now)> on_metrics;
     // A line for people; a warning or not.
@@ -43,9 +43,9 @@ class CoordinatorProcess : public Process {
         checkpoint;
     // The training of a term is over, and the job is not.
     std::function<void()> on_ending;
-    // The core has refused what a peer has said.
+    // The core has refused a peer's message.
     std::function<void(const std::string& what)> on_refused;
-    // To be remembered by who begins the next term.
+    // Stores the state for the next term.
     std::function<void(const proto::Lasting&)> keep;
     // The term has ended because this shard was lost; BeginTerm is to follow.
     std::function<void(int lost_shard, const absl::Status& why)> on_lost_shard;
@@ -64,16 +64,16 @@ class CoordinatorProcess : public Process {
   void Start(ProcessId self);
   // The connection of shard 0, which is in the same process.
   void SetOwnShard(ConnectionId connection) { term_->own_shard = connection; }
-  // Nothing is left of the term that has ended: its calls break.
+  // Drops everything of the ended term: its calls break.
   void BeginTerm(Coordinator core);
 
   void OnMessage(ConnectionId connection, SimMessage&& message) override;
   void OnBroken(ConnectionId connection) override;
   void OnTimer(uint64_t argument) override;
 
-  // What a person asks for, and is answered.
+  // A person's request. Returns the answer.
   absl::Status Request(const coordinator::Event& request);
-  // It looks at no clock until then.
+  // Suppresses the coordinator's ticks until then.
   void HoldTicks(SimTime until) { ticks_from_ = std::max(ticks_from_, until); }
   // A heartbeat will arrive at `at`; when it is answered, `on_answer` is called.
   void SendHeartbeat(proto::HeartbeatRequest request, SimTime at, std::function<void()> on_answer) {
@@ -138,8 +138,8 @@ class CoordinatorProcess : public Process {
   void Do(const coordinator::End& end);
   void Do(const coordinator::Answer& answer) { answer_ = answer.text.status(); }
   void Tell(bool is_warning, const std::string& text);
-  // Does it as an event of its own, when it has taken `time`, and one after the other; what comes
-  // of it is another event.
+  // Does it in a separate event after `time`, one task after the other; its result is another
+  // event.
   void Later(SimTime time, std::function<std::optional<coordinator::Event>()> task);
 
   VirtualNetwork& network_;

@@ -1,4 +1,4 @@
-// What the drawn cases of the property tests have come to.
+// Coverage of the randomly drawn cases of the property tests.
 #ifndef RUBATO_TOOLS_SIMULATOR_COVERAGE_H_
 #define RUBATO_TOOLS_SIMULATOR_COVERAGE_H_
 
@@ -17,8 +17,8 @@ constexpr int kModes = 3;
 // Kinds of faults that a job survives: the first ones.
 constexpr uint32_t kSurvivable = static_cast<uint32_t>(Fault::Kind::kKillServer);
 
-// Which faults have struck what, while the mode before a change held or the one after it: the table
-// of modes x faults x messages that the drawn cases must fill.
+// Which faults have struck which messages, in the mode before or after a change: the table of modes
+// x faults x messages that the drawn cases must fill.
 struct Coverage {
   std::map<std::array<int, 4>, int64_t> struck;  // by mode, mode, Fault::Kind, SimMessage::Kind
   int64_t runs = 0;
@@ -42,7 +42,7 @@ struct Coverage {
 
   void Add(const Coverage& other);
   std::string ToString() const;
-  // The cells that must not be empty and are.
+  // The cells that are empty but must not be.
   std::vector<std::string> Empty() const;
 };
 

@@ -1,5 +1,5 @@
-// Virtual time: what is to happen, in order. Events at the same instant happen in the order in
-// which they were scheduled, so that a simulation is a function of its inputs alone.
+// Virtual time: a queue of future events, in order. Events at the same instant happen in the order
+// in which they were scheduled, so that a simulation is a function of its inputs alone.
 #ifndef RUBATO_TOOLS_SIMULATOR_EVENT_QUEUE_H_
 #define RUBATO_TOOLS_SIMULATOR_EVENT_QUEUE_H_
 
@@ -17,7 +17,7 @@ constexpr SimTime kNever = std::numeric_limits<SimTime>::max();
 constexpr SimTime kMicrosecond = 1000;
 constexpr SimTime kMillisecond = 1000 * kMicrosecond;
 constexpr SimTime kSecond = 1000 * kMillisecond;
-// What a user may ask for, and may simulate; sums and multiples of it are numbers still.
+// The longest time that a user may request or simulate; sums and multiples of it do not overflow.
 constexpr SimTime kLongest = kLongestNanos;
 
 class EventQueue {
@@ -30,8 +30,8 @@ class EventQueue {
     ~Handler() = default;
   };
 
-  // What repeats for ever whether anybody works or not (a tick, a heartbeat) is background: with
-  // nothing else left to happen, the simulation has come to an end.
+  // Events that repeat forever regardless of work (a tick, a heartbeat) are background: the
+  // simulation ends when no other events are left.
   enum class Kind { kWork, kBackground };
 
   SimTime now() const { return now_; }
@@ -54,7 +54,7 @@ class EventQueue {
     Handler* handler;
     uint64_t argument;
 
-    // One number, so that the least of four is found without a branch that cannot be foreseen.
+    // One number, so that the least of four is found without unpredictable branches.
     unsigned __int128 key() const {
       return static_cast<unsigned __int128>(static_cast<uint64_t>(time)) << 64 | order;
     }
@@ -65,8 +65,8 @@ class EventQueue {
   void SiftDown(const Event& event);
 
   std::vector<Event> heap_;
-  // The first event is happening: its place is free, and what it schedules first takes it, which
-  // spares a way down the heap and one up.
+  // The first event is being handled, so its place is free. The first event that it schedules takes
+  // this place, which saves one pass down the heap and one up.
   bool root_is_free_ = false;
   SimTime now_ = 0;
   uint64_t scheduled_ = 0;

@@ -1,5 +1,5 @@
-// What goes wrong in a simulation, as data: a list of faults, each at one message, that can be
-// drawn, printed, replayed and shortened.
+// The faults of a simulation, as data: a list of faults, each at one message, that can be drawn at
+// random, printed, replayed and shortened.
 #ifndef RUBATO_TOOLS_SIMULATOR_FAULT_H_
 #define RUBATO_TOOLS_SIMULATOR_FAULT_H_
 

@@ -1,6 +1,6 @@
-// How long a drawn job may go on after the last fault: the second phase of a scenario, in which
-// servers live and are reached, at least cluster.workers.min workers are there, and nothing more
-// happens to them. The job must then end in time.
+// How long a drawn job may continue after the last fault. In this second phase of a scenario all
+// servers are alive and reachable, at least cluster.workers.min workers are there, and no more
+// faults occur. The job must then end in time.
 #ifndef RUBATO_TOOLS_SIMULATOR_FINISH_BOUND_H_
 #define RUBATO_TOOLS_SIMULATOR_FINISH_BOUND_H_
 
@@ -15,15 +15,15 @@ class FinishBound {
   // `scenario` must outlive it.
   explicit FinishBound(const Scenario& scenario);
 
-  // How long the job takes at most from the last fault's end on, if `samples_left` are still to be
-  // trained on: what it takes to notice who is lost and to replace it, all that is left computed by
-  // the slowest worker alone, and the tests and checkpoints that are still to come.
+  // The longest time that the job may take after the end of the last fault, if `samples_left`
+  // samples are left: the time to notice and replace lost processes, to compute all the rest on the
+  // slowest worker alone, and for the remaining tests and checkpoints.
   SimTime From(int64_t samples_left) const;
 
   // How long each process may go on after the job.
   SimTime EndsWithin() const;
 
-  // What a few messages to and fro take, with all of a view's among them.
+  // The time of a few messages back and forth, including all messages of a view.
   SimTime view_time() const { return view_time_; }
 
  private:

@@ -1,5 +1,5 @@
-// What must hold in every simulation on symbols, judged by what the shards did to their blocks and
-// what the workers computed, against the rules of the modes worked out one after the other.
+// Invariants of every simulation on symbols. Compares what the shards did to their blocks and what
+// the workers computed with the rules of the modes, applied one unit after the other.
 #ifndef RUBATO_TOOLS_SIMULATOR_INVARIANTS_H_
 #define RUBATO_TOOLS_SIMULATOR_INVARIANTS_H_
 
@@ -44,7 +44,7 @@ class Invariants : public Observer {
   void OnPushed(const Frame& frame) override;
   void OnView(const proto::View& view, SimTime now) override;
 
-  // The job is about to be stopped: from here on only what has begun is done.
+  // The job is about to be stopped: from now on only work that has begun is finished.
   void OnStop();
   // The term begins with a stop that was asked for before it.
   void BeginStopped();
@@ -53,8 +53,8 @@ class Invariants : public Observer {
     asked_mode_ = mode;
     asked_until_ = until_samples;
   }
-  // What is known of the lineage on arrival that a checkpoint is of: by block the contributions
-  // that it holds, in order, and those that somebody left out. In sync nothing.
+  // What is known about the lineage on arrival of a checkpoint: for each block the contributions in
+  // it, in order, and the contributions that some worker left out. Empty in sync.
   struct Books {
     std::vector<std::vector<int64_t>> held;
     std::set<int64_t> left_out;
@@ -63,24 +63,24 @@ class Invariants : public Observer {
   // The job goes on from a checkpoint, with `values` of the blocks and the books of who made it.
   void OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values,
                 const Books& books);
-  // The term goes on with the blocks that the shards have kept of the one that `before` judges,
-  // whose books go on: `manifest` is what its coordinator makes of them, and `value` what they are;
-  // none, where that is not known any more.
+  // The term continues with the blocks that the shards have kept from the term that `before`
+  // judges, and takes over its books. `manifest` is the coordinator's description of them, and
+  // `value` their values; nullopt where a value is no longer known.
   void GoOnFrom(Invariants* before, const proto::Manifest& manifest,
                 absl::FunctionRef<std::optional<uint64_t>(int64_t block)> value);
   // A checkpoint is about to be written, with `value` of each block.
   void OnCheckpoint(const proto::Manifest& manifest,
                     absl::FunctionRef<uint64_t(int64_t block)> value);
 
-  // Each mode that held was the schedule's at that place, up to its point, or has been asked for.
+  // Checks that each mode in force was scheduled at that point of the training, or was requested.
   absl::Status CheckModes(const std::set<std::string>& asked) const;
   // After the end of the job: each contribution exactly once, the bits of the reference, versions,
   // conservation, the account of work.
   absl::Status Check(const Simulation& simulation) const;
-  // The same of one that was stopped when nobody was left to finish what was begun.
+  // The same for a job that was stopped when no worker was left to finish its work.
   absl::Status CheckAbandoned(const Simulation& simulation) const;
-  // Of a term that ends here, and whose last checkpoint is what the next one begins with: what that
-  // holds, as Check does.
+  // The same as Check for a term that ends here, but only for the contents of its last checkpoint,
+  // from which the next term begins.
   absl::Status CheckUpTo(const proto::Manifest& manifest) const;
   // Samples of the units that anybody has begun, and those before them.
   int64_t begun_samples() const;

@@ -1,4 +1,4 @@
-// What single machines, and single pairs of them, have instead of --latency and --bandwidth.
+// Settings for single machines and single pairs of machines, in place of --latency and --bandwidth.
 #ifndef RUBATO_TOOLS_SIMULATOR_LINK_H_
 #define RUBATO_TOOLS_SIMULATOR_LINK_H_
 
@@ -10,8 +10,8 @@
 
 namespace rubato {
 
-// One of `worker` and `shard`: the card of that machine. Both: the way between the two. What is not
-// set is as it is without.
+// If one of `worker` and `shard` is set: the network card of that machine; if both: the link
+// between the two. Values that are not set keep their defaults.
 struct LinkSetting {
   std::optional<int> worker;
   std::optional<int> shard;

@@ -1,5 +1,5 @@
-// That nobody is waited for in vain: whom the coordinator says that the job waits for, and how soon
-// the others go on without one that is lost; and that nobody is blamed for nothing.
+// Checks liveness: that the job does not wait for a lost process, that the others continue without
+// it in time, and that no process is blamed without a reason.
 #ifndef RUBATO_TOOLS_SIMULATOR_LIVENESS_H_
 #define RUBATO_TOOLS_SIMULATOR_LIVENESS_H_
 
@@ -23,7 +23,7 @@ class Liveness {
 
   // A fault has struck; `worker` is who runs there, if it is a worker that takes part.
   void OnFault(const Fault& fault, std::optional<WorkerId> worker, const Simulation& simulation);
-  // A fault has struck worker `index`, or the machine of a server: its silence is no wonder.
+  // A fault has struck worker `index`, or the machine of a server: its silence is explained.
   void OnStruck(int index) { struck_.insert(index); }
   void OnStruckServer() { servers_struck_ = true; }
   // The job has gone back.
@@ -37,7 +37,7 @@ class Liveness {
   const absl::Status& violated() const { return violated_; }
 
  private:
-  // A member that can do nothing for longer than a lease: the next view must do without it.
+  // A member that cannot act for longer than a lease: the next view must exclude it.
   struct Lost {
     WorkerId worker;
     SimTime since = 0;

@@ -15,7 +15,7 @@
 
 namespace rubato {
 
-// What stands for the floats of a block: the floats, or a symbol (see symbol.h).
+// The contents of a block: floats, or a symbol in their place (see symbol.h).
 struct Content {
   uint64_t symbol = 0;
   std::shared_ptr<const Payload> floats;  // null: the symbol
@@ -27,7 +27,7 @@ inline int64_t BytesOf(const Content& content, int64_t symbolic) {
   return kFrameHeaderBytes + static_cast<int64_t>(content.floats->bytes.size());
 }
 
-// Two lines of the cache: of a hundred thousand on their way, hardly one is in it.
+// Two cache lines: with a hundred thousand messages in flight, hardly one is in the cache.
 struct alignas(64) SimMessage {
   // Of which faults are told apart.
   enum class Kind : uint8_t { kPush, kPull, kParameters, kToCoordinator, kFromCoordinator };

@@ -1,12 +1,12 @@
 // A virtual network: machines with their network cards, processes on them, and connections between
-// processes. Time passes for bytes on both cards and for the way between them. Knows nothing of
-// what the messages mean.
+// processes. Bytes take time on both cards and on the way between them. Does not interpret
+// messages.
 //
-// A message leaves when its sender's card has sent what was given to it before; its first bit is
-// there a latency later; it is delivered when the receiver's card, which takes one message after
-// the other, has taken it whole. So many senders to one receiver share that one's bandwidth, as
-// they do in a parameter server; one that sends slowly holds nobody up: its message comes to the
-// card so late that the last bit is just in time. A connection keeps the order of its messages.
+// A message leaves when its sender's card has sent all earlier messages. Its first bit arrives one
+// latency later. It is delivered when the receiver's card, which receives one message after the
+// other, has received all of it. So many senders to one receiver share the receiver's bandwidth, as
+// in a parameter server. A slow sender does not block others: its message occupies the receiver's
+// card only as late as its last bit requires. A connection keeps the order of its messages.
 #ifndef RUBATO_TOOLS_SIMULATOR_NETWORK_H_
 #define RUBATO_TOOLS_SIMULATOR_NETWORK_H_
 
@@ -37,7 +37,7 @@ class Process {
   // The other end is gone.
   virtual void OnBroken(ConnectionId connection) = 0;
   virtual void OnTimer(uint64_t argument) = 0;
-  // What HasSent and Acknowledge are for.
+  // The results of HasSent and Acknowledge.
   virtual void OnSent(ConnectionId) {}
   virtual void OnAcknowledged(ConnectionId) {}
 };
@@ -48,7 +48,7 @@ class VirtualNetwork : private EventQueue::Handler {
     SimTime latency = 0;  // of the way between two cards the larger one holds
     double bytes_per_second = std::numeric_limits<double>::infinity();  // in each direction
   };
-  // What the way between two machines is, if it is not as their cards are.
+  // A link between two machines that differs from the settings of their cards.
   struct Link {
     SimTime latency = 0;
     double bytes_per_second = std::numeric_limits<double>::infinity();  // in each direction
@@ -65,24 +65,24 @@ class VirtualNetwork : private EventQueue::Handler {
   // Delays each message by a random time, exponential with this mean: messages of different
   // connections then overtake one another.
   void SetJitter(SimTime mean, uint64_t seed);
-  // How long a connection bears that nothing comes through, before it breaks: 20 s unless this says
-  // otherwise (in a job almost the lease: KeepAlive, common/base/lease.h).
+  // How long a connection tolerates silence before it breaks: 20 s by default (in a job almost the
+  // lease: KeepAlive, common/base/lease.h).
   void SetKeepAlive(SimTime keep_alive) { keep_alive_ = keep_alive; }
-  // The silence of a server that is borne, less the time between two of its heartbeats and what one
-  // takes: as long may it stand still, or be cut off, and not again within a lease.
+  // For how long a server may be frozen or cut off (and not again within a lease): the tolerated
+  // silence, less the interval of heartbeats and the time that one takes.
   void SetServersBear(SimTime bear, SimTime lease) {
     servers_bear_ = bear;
     server_lease_ = lease;
   }
-  // Each strikes the first message from its own on that it fits.
+  // Each fault strikes the first message, from its own message on, that it applies to.
   void SetFaults(std::vector<Fault> faults);
-  // A server's: no fault that a job survives ends this process or its connections. What a shard
-  // says on control calls, or is told, may come twice.
+  // Marks a server: no fault that a job survives ends this process or its connections. Control
+  // messages from and to a shard may be duplicated.
   void SetVital(ProcessId process, bool is_shard) {
     processes_[process].vital = true;
     processes_[process].is_shard = is_shard;
   }
-  // Hears of each fault that has struck, and of the process that it struck.
+  // Called for each fault that has struck, with the process that it struck.
   using OnFault = std::function<void(const Fault&, SimMessage::Kind, ProcessId)>;
   void SetOnFault(OnFault on_fault) { on_fault_ = std::move(on_fault); }
 
@@ -117,7 +117,7 @@ class VirtualNetwork : private EventQueue::Handler {
   // One thread of it: connections are kept alive.
   void Stall(ProcessId process, SimTime duration);
   void Cut(int card, SimTime duration);
-  // When all that stands still or is cut off so far goes on.
+  // When all processes that are frozen or cut off so far continue.
   SimTime disturbed_until() const { return disturbed_until_; }
   // Whether something sent now would come through.
   bool Reaches(ProcessId a, ProcessId b) const {
@@ -132,7 +132,7 @@ class VirtualNetwork : private EventQueue::Handler {
     const ProcessState& state = processes_[process];
     return state.alive && state.frozen_until <= now() && !state.holds;
   }
-  // For how long something has waited for a process that stands still.
+  // For how long an event has waited for a frozen process.
   SimTime Holds(ProcessId process) const {
     const ProcessState& state = processes_[process];
     return state.holds ? now() - state.held_since : 0;
@@ -146,8 +146,8 @@ class VirtualNetwork : private EventQueue::Handler {
   int64_t bytes_in(int card) const { return cards_[card].bytes_in; }
 
  private:
-  // Of parcels in the order of their times, of which only the first is an event: the queue of
-  // events stays small.
+  // A queue of parcels in the order of their times. Only the first of them is in the event queue,
+  // which therefore stays small.
   struct Line {
     int32_t first = -1;
     int32_t last = -1;
@@ -201,7 +201,8 @@ class VirtualNetwork : private EventQueue::Handler {
     int32_t way = 0;  // kLocal: they are on one machine
   };
   static constexpr int32_t kLocal = -1;
-  // A message on its way, apart from the message itself: what moving it touches is small.
+  // The state of a message in flight, separate from the message itself, so that moving it touches
+  // little memory.
   struct alignas(64) Parcel {
     int32_t channel = 0;
     ProcessId to = 0;
@@ -243,11 +244,11 @@ class VirtualNetwork : private EventQueue::Handler {
   // Keeps the event for later if the process is frozen.
   bool Hold(ProcessId process, uint64_t event);
   void Break(ConnectionId connection, ProcessId silent);
-  // Nothing comes through any more, which both ends notice in the end.
+  // Nothing gets through any more, which both ends notice only later.
   void LoseSilently(size_t channel);
   int32_t TakeParcel();
   void FreeParcel(int32_t parcel);
-  // Whom the fault strikes at this message; below 0: it does not fit.
+  // The process that the fault strikes at this message; below 0: it does not apply.
   ProcessId Victim(const Fault& fault, int32_t channel, SimMessage::Kind kind) const;
   // Whether the message is lost.
   bool Strike(const Fault& fault, int32_t channel, ProcessId struck, SimMessage* message,

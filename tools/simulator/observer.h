@@ -1,5 +1,5 @@
-// Who watches a simulation: laws and invariants are judged by what happens, not by what the cores
-// say of it.
+// Interface for watching a simulation: laws and invariants are checked against what happens, not
+// against what the cores report.
 #ifndef RUBATO_TOOLS_SIMULATOR_OBSERVER_H_
 #define RUBATO_TOOLS_SIMULATOR_OBSERVER_H_
 
@@ -16,14 +16,14 @@ namespace rubato {
 class Observer {
  public:
   virtual ~Observer() = default;
-  // Who watches what belongs to this term; null: nobody, it is over.
+  // The observer of events of this term; null: none, the term is over.
   virtual Observer* OfTerm(uint32_t /*term*/) { return this; }
   // A block has been updated to `version`. `contribution` is the push that did it, on arrival; in
   // sync that of one part.
   virtual void OnApplied(int64_t /*block*/, const Frame& /*contribution*/,
                          const UpdateTerms& /*terms*/, int64_t /*version*/, uint64_t /*gradient*/,
                          uint64_t /*value*/) {}
-  // A decision has left out what would have made `version`: `contribution` is as above.
+  // A decision has left out the update that would have produced `version`; `contribution` as above.
   virtual void OnSkipped(int64_t /*block*/, const Frame& /*contribution*/, int64_t /*samples*/,
                          int64_t /*version*/) {}
   // A worker has received a block that it will compute with.

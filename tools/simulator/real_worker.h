@@ -25,8 +25,8 @@ class RealWorker : public WorkerModel {
     std::unique_ptr<WorkerValues> values;
   };
 
-  // `data` must outlive it. Made by the first, `shared` serves all workers of one job but those
-  // that keep what they have not sent (wire.push: topk). Errors as ModelValues::Create.
+  // `data` must outlive it. The first worker creates `shared`, which serves all workers of one job,
+  // except with wire.push: topk, where workers keep residuals. Errors as ModelValues::Create.
   static absl::StatusOr<std::unique_ptr<RealWorker>> Create(const proto::Job& job, const Data* data,
                                                             std::shared_ptr<Floats>* shared);
 

@@ -1,7 +1,7 @@
-// What training is, worked out one unit after the other: which samples a unit has, how their
-// gradients are added, which mode holds where, how much an update weighs and by how much it is
-// clipped. The invariants compare simulations with it. A specification: it includes nothing of the
-// code that it judges but the job's messages and the arithmetic on symbols.
+// A specification of training, computed one unit after the other: which samples a unit has, how
+// their gradients are added, which mode is in force where, how much an update weighs and by how
+// much it is clipped. The invariants compare simulations with it. It uses no code that it checks,
+// except the job's messages and the arithmetic on symbols.
 #ifndef RUBATO_TOOLS_SIMULATOR_REFERENCE_H_
 #define RUBATO_TOOLS_SIMULATOR_REFERENCE_H_
 
@@ -37,9 +37,10 @@ class Units {
   // The first unit that begins when `samples` are done, or more.
   int64_t From(int64_t samples) const;
 
-  // The symbol of the gradient of one block over a unit at `parameters`: of its parts, which divide
-  // the samples as evenly as whole samples can be, added as a tournament, left to right. A part
-  // that meets nobody of its size waits; in the end those that wait meet from the right.
+  // The symbol of the gradient of one block over a unit at `parameters`. The unit's samples are
+  // divided into parts as evenly as possible, and the parts are added as in a tournament, left to
+  // right: a part without a partner of its size waits; at the end the waiting parts are added from
+  // the right.
   uint64_t Gradient(uint64_t seed, int64_t unit, int64_t block, uint64_t parameters) const;
 
  private:
@@ -65,8 +66,8 @@ Stage StageAt(const proto::Job& job, int64_t epoch_samples, int64_t samples);
 // Whether a test of parameters that have seen `unit` units ends the training.
 bool IsTarget(const proto::Job& job, int64_t unit);
 
-// What the learning rate of an update on arrival is multiplied by: as much of it as its samples are
-// of a step's; 1 where optimizer.learning_rate_parity is off.
+// The factor of the learning rate for an update on arrival: its samples divided by those of a step;
+// 1 if optimizer.learning_rate_parity is off.
 double RateOf(const proto::Job& job, int64_t samples);
 
 // By how much a step is scaled, so that the mean gradient's norm is at most

@@ -1,5 +1,5 @@
-// One drawn case of the property tests: a cluster, its speeds and network, and what goes wrong. All
-// of it is a function of the seed.
+// One randomly drawn case of the property tests: a cluster, its speeds and network, and its faults.
+// All of it is a function of the seed.
 #ifndef RUBATO_TOOLS_SIMULATOR_SCENARIO_H_
 #define RUBATO_TOOLS_SIMULATOR_SCENARIO_H_
 
@@ -58,7 +58,7 @@ struct Scenario {
   std::string ToString() const;
 };
 
-// What runs it, on symbols, with nobody who judges.
+// The setting that runs the scenario, on symbols, without checks.
 absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario);
 
 }  // namespace rubato

@@ -1,5 +1,5 @@
-// Watches the run of a drawn case while it lasts: what strikes it, what the coordinator says, what
-// checkpoints hold, and by when it must be over.
+// Watches the run of a drawn case: the faults that strike it, the coordinator's messages, the
+// contents of checkpoints, and the time by which it must end.
 #ifndef RUBATO_TOOLS_SIMULATOR_SCENARIO_WATCH_H_
 #define RUBATO_TOOLS_SIMULATOR_SCENARIO_WATCH_H_
 
@@ -43,8 +43,8 @@ class ScenarioWatch : private Observer {
     bool in_training;  // else the others have not begun, or have ended
   };
 
-  // Has itself called by what runs `setting`, which is the scenario's. All arguments must outlive
-  // it; `log`, which may be null, gets the coordinator's views and lines for people.
+  // Registers its callbacks in `setting`, which is the scenario's. All arguments must outlive it;
+  // `log`, which may be null, gets the coordinator's views and lines for people.
   ScenarioWatch(const Scenario& scenario, SimulationSetting* setting, std::ostream* log);
   ScenarioWatch(const ScenarioWatch&) = delete;
   // The job goes on from there.
@@ -77,8 +77,8 @@ class ScenarioWatch : private Observer {
   const std::optional<int64_t>& last_step() const { return last_step_; }
   // How much of the time that the job had after the last fault it took.
   double share_of_bound() const;
-  // How often the job has gone back; and the samples that were trained in vain, as what coordinates
-  // it knew them.
+  // How often the job has gone back, and the samples trained in vain, as the coordinator counted
+  // them.
   bool has_struck_server() const { return !struck_servers_.empty(); }
   int64_t deaths() const { return deaths_; }
   // So often it went on from what the shards had kept.
@@ -86,7 +86,7 @@ class ScenarioWatch : private Observer {
   int64_t rolled_back() const { return rolled_back_; }
 
  private:
-  // Of a term that is over what still happens counts, for its values may be kept.
+  // Events of an ended term still count, because its values may be kept.
   Observer* OfTerm(uint32_t term) override;
   void OnView(const proto::View& view, SimTime now) override;
   void OnTerm(const proto::RunState& state, const std::optional<proto::Manifest>& resume);
@@ -95,7 +95,7 @@ class ScenarioWatch : private Observer {
                          const std::optional<proto::Manifest>& resume) const;
   // The term's first view is about to hold: what it begins with is known.
   void OnFirstView();
-  // That the term goes back has a reason: some shard has lost what the last one had.
+  // Checks that going back has a reason: some shard has lost its values of the last term.
   void CheckGoesBack();
   void OnSwitch(const proto::Mode& mode);
   void Violated(absl::Status status) {

@@ -21,7 +21,7 @@
 
 namespace rubato {
 
-// What a shard says of a block that it has written, in the place of a checksum.
+// What a shard reports on a block that it has written, in place of a checksum.
 inline uint32_t PartChecksum(uint64_t symbol) {
   return static_cast<uint32_t>(symbol ^ symbol >> 32);
 }
@@ -37,11 +37,11 @@ struct ShardSetting {
   std::string job_digest;
   std::string version;
   ProcessId coordinator = 0;
-  // Whether servers are started again, and how long one waits for the others then.
+  // Whether servers are started again, and how long a server then waits for the others.
   bool come_back = false;
   bool is_dedicated = false;  // the coordinator is no shard's process
   SimTime start_timeout = 0;
-  // Gives a shard its floats of the checkpoint that it is told to read, if it sees it.
+  // Gives a shard its floats from the checkpoint that it is told to read, if the shard can see it.
   std::function<absl::Status(int shard)> read_part;
   std::optional<StreamLimits> streams;
   StreamJudge* judge = nullptr;  // may be null
@@ -73,8 +73,8 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   using Take = std::function<void(const Frame& frame, const Content& content)>;
   absl::Status Read(const Frame& pull, const Take& take);
 
-  // From the simulation itself, past the network. Unavailable if it is not in the term, or not any
-  // more.
+  // Called by the simulation itself, bypassing the network. Unavailable if the shard is not, or no
+  // longer, in the term.
   absl::Status Restore(uint32_t term, const Frame& frame, const Content& content);
 
   // What it stands at, for people.

@@ -1,4 +1,4 @@
-// The shortest harm that makes a drawn case fail still.
+// Shrinks a failing case to a minimal one that still fails.
 #ifndef RUBATO_TOOLS_SIMULATOR_SHRINK_H_
 #define RUBATO_TOOLS_SIMULATOR_SHRINK_H_
 
@@ -11,8 +11,9 @@ namespace rubato {
 // It runs in a process of its own, so that no other thread may run.
 bool Fails(const Scenario& scenario);
 
-// `scenario`, for which `fails` is true, without all without which it is true as well: faults, what
-// is asked for by hand, settings of the job, and what the network and the workers' speeds add.
+// `scenario`, for which `fails` is true, without everything that is not needed for it to fail:
+// faults, requests by hand, settings of the job, and effects of the network and of the workers'
+// speeds.
 Scenario Shrink(Scenario scenario, absl::FunctionRef<bool(const Scenario&)> fails = Fails);
 
 }  // namespace rubato

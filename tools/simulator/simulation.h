@@ -1,5 +1,5 @@
-// A whole job in virtual time: the very same cores that run in processes, thinly wrapped, on a
-// virtual network. A function of its setting: the same setting gives the same run, to the last bit.
+// A whole job in virtual time: the same cores as in real processes, in thin wrappers, on a virtual
+// network. It is a function of its setting: the same setting gives the same run, to the last bit.
 #ifndef RUBATO_TOOLS_SIMULATOR_SIMULATION_H_
 #define RUBATO_TOOLS_SIMULATOR_SIMULATION_H_
 
@@ -38,7 +38,7 @@ namespace rubato {
 
 class Simulation;
 
-// What a worker may have that the others have not.
+// How a worker may differ from the others.
 enum class Misfit { kJob, kVersion, kData, kLayout };
 constexpr int kMisfits = 4;
 
@@ -87,8 +87,9 @@ struct SimulationSetting {
     bool is_signal = false;
   };
   std::vector<Stop> stops;
-  // Of this kind one comes first of all; none: no such worker. It is gone before the others come,
-  // but where the job goes on from a checkpoint, which knows better than who comes first.
+  // A worker of this kind registers before all others; nullopt: no such worker. It is gone before
+  // the others come, unless the job resumes from a checkpoint, which says more reliably than the
+  // first worker what fits.
   std::optional<Misfit> first;
   // With fewer workers than cluster.workers.min, another is started after so long.
   SimTime replaced_after = kSecond;
@@ -112,7 +113,7 @@ struct SimulationSetting {
   CoordinatorProcess::Callbacks callbacks;
 };
 
-// What outlives the servers of a simulation, as a run's folder does.
+// State that survives the servers of a simulation, like a run's folder.
 struct KeptOnDisk {
   proto::RunState state;
   // What the last line of the term's metrics tells.
@@ -133,8 +134,8 @@ class Simulation : private Process {
   static absl::StatusOr<std::unique_ptr<Simulation>> Create(SimulationSetting setting);
 
   // Runs to the end of the job and returns how it ended; Unavailable if its coordinator died.
-  // Internal if a core broke a rule, or if
-  // nothing is left to happen and the job has not ended: then the message says who waits for what.
+  // Internal if a core broke a rule, or if there are no more events and the job has not ended: then
+  // the message says which process waits for what.
   absl::Status Run();
 
   // How often its servers were lost.
@@ -155,8 +156,8 @@ class Simulation : private Process {
   const std::vector<std::unique_ptr<ShardProcess>>& shards() const { return shards_; }
   // Workers that do not fit.
   const std::vector<std::unique_ptr<WorkerProcess>>& misfits() const { return misfits_; }
-  // The number of the server that the process is of, where one behind the shards is a coordinator
-  // of its own; below 0: it is none.
+  // The number of the server to which the process belongs (a dedicated coordinator has the number
+  // after the shards); below 0: it is not a server's.
   int ServerOf(ProcessId process) const {
     return process == coordinator_->self() ? head() : ShardOf(process);
   }
@@ -195,7 +196,7 @@ class Simulation : private Process {
   }
   // Workers that are there and not about to go.
   int WorkersLeft() const;
-  // What people and supervisors ask of the coordinator, at this moment.
+  // Passes a request of a person or supervisor to the coordinator, now.
   absl::Status Request(const coordinator::Event& request) { return coordinator_->Request(request); }
 
  private:
@@ -228,18 +229,18 @@ class Simulation : private Process {
   void BeginTerm();
   // A server is started that has died.
   void StartServer(int server);
-  // `kept` is about to be what the next term begins with.
+  // The next term is about to begin with `kept_`.
   void CountTerm();
   // The term has begun, and nothing of it has happened.
   void TellOfTerm();
   absl::StatusOr<std::string> WriteCheckpoint(uint32_t snapshot, const proto::Manifest& manifest);
 
-  // As a process, it is who starts workers and asks them to go.
+  // As a process, the simulation starts workers and asks them to leave.
   void OnMessage(ConnectionId, SimMessage&&) override {}
   void OnBroken(ConnectionId) override {}
   void OnTimer(uint64_t argument) override;
-  // What it does as that, later, of the worker with this index or number, or of the stop, the kind
-  // of misfit or the server with that.
+  // Its later tasks as a process. The argument is the index or number of a worker, or the number of
+  // a stop, a kind of misfit or a server.
   enum Task : uint64_t {
     kStartWorker,
     kStartMisfit,
@@ -272,7 +273,7 @@ class Simulation : private Process {
   void Request();
   // The next event, and what comes of it. A failure that it finds is in failure_.
   void Step(SimTime* idle_since);
-  // The coordinator is gone, or about to be: so is each other process in the end.
+  // The coordinator is gone, or is about to be: every other process must end too.
   absl::Status EndAll();
   std::vector<std::string> WhoGoesOn() const;
   // Until all processes have ended, for `patience` from the end of all harm; `what` says why not.
@@ -287,13 +288,13 @@ class Simulation : private Process {
   // A worker that comes when the job is over.
   absl::Status StartLate();
   void Stop(const SimulationSetting::Stop& stop);
-  // Enough have to go on: another worker takes this one's place if fewer than the least are left.
+  // Replaces the worker if fewer workers than the minimum are left.
   void Replace(int index);
   VirtualNetwork::Card CardOf(std::optional<int> LinkSetting::*machine, int number) const;
-  // Gives the shards what the job goes on from.
-  // Whether shards write and read their parts of checkpoints: where nothing is computed, and faults
-  // may meet it.
+  // Whether shards write and read their parts of checkpoints: only on symbols and with faults,
+  // which may strike these messages.
   bool has_parts() const { return setting_.data == nullptr && !setting_.faults.empty(); }
+  // Gives the shards the values that the job resumes from.
   absl::Status Restore(const std::vector<int>& shards);
   absl::Status RestoreBlock(int64_t block, size_t slot, const Content& content);
   CoordinatorProcess::Callbacks AllCallbacks();

@@ -1,7 +1,7 @@
-// Arithmetic on symbols: 64 bits that stand for the floats of a block and tell how they came about.
-// Equal symbols mean equal expressions (but for a chance of 2^-64), so that a simulation without
-// floats shows a contribution counted twice, one of the wrong version, or a sum in other brackets,
-// as a difference of bits. It costs a few multiplications a block.
+// Arithmetic on symbols: 64 bits that stand for the floats of a block and encode how they were
+// computed. Equal symbols mean equal expressions (but for a chance of 2^-64), so that a simulation
+// without floats shows a contribution counted twice, one of the wrong version, or a sum in other
+// brackets, as a difference of bits. It costs a few multiplications a block.
 #ifndef RUBATO_TOOLS_SIMULATOR_SYMBOL_H_
 #define RUBATO_TOOLS_SIMULATOR_SYMBOL_H_
 
@@ -35,7 +35,8 @@ inline uint64_t SumSymbol(uint64_t a, uint64_t b) { return Mix((a + b) ^ Mix(a ^
 // What a test of parameters that have seen `unit` units shows: it falls.
 inline double TestLoss(int64_t unit) { return 1 / (1 + static_cast<double>(unit)); }
 
-// Whether floats in the place of this gradient would be finite, where a job is to meet others.
+// Whether floats in place of this gradient would be finite, in a job that is to have some that are
+// not.
 inline bool IsFinite(uint64_t gradient) { return gradient % 61 != 0; }
 
 // And their norm: small whole numbers, the sums of whose squares are exact.

@@ -1,7 +1,7 @@
-// The ends of the data streams of one simulated process. As common/wire/data_stream.h does for a
-// real one, they do what StreamCore says, by connections of the virtual network: so frames that
-// wait for the card go in the order of Outbox, a peer that does not take its answers is not read,
-// and a stream ends as a real one does. A message carries one frame.
+// The ends of the data streams of one simulated process. Like common/wire/data_stream.h for a real
+// process, they follow StreamCore, over connections of the virtual network: so waiting frames are
+// sent in the order of Outbox, nothing is read from a peer that does not take its answers, and a
+// stream ends as a real one does. A message carries one frame.
 #ifndef RUBATO_TOOLS_SIMULATOR_VIRTUAL_STREAMS_H_
 #define RUBATO_TOOLS_SIMULATOR_VIRTUAL_STREAMS_H_
 

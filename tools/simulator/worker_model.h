@@ -1,4 +1,4 @@
-// What a simulated worker computes with: the real model and data (real_worker.h), or symbols
+// The computation of a simulated worker: on the real model and data (real_worker.h), or on symbols
 // (symbolic_worker.h).
 #ifndef RUBATO_TOOLS_SIMULATOR_WORKER_MODEL_H_
 #define RUBATO_TOOLS_SIMULATOR_WORKER_MODEL_H_

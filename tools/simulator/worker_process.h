@@ -44,14 +44,14 @@ struct WorkerSetting {
   std::optional<StreamLimits> streams;
   StreamJudge* judge = nullptr;  // may be null
   Observer* observer = nullptr;  // may be null
-  // Something that no honest process does, or that the simulation cannot go on with.
+  // A violation of the protocol, or an error that the simulation cannot continue with.
   std::function<void(const absl::Status&)> on_failure;
   // A worker has ended by itself.
   std::function<void(int index, const absl::Status&)> on_end;
 };
 
-// Says that a worker or a shard is alive, as the thread of its own that does so in a real one: one
-// that hangs goes on saying it.
+// Sends the heartbeats of a worker or a shard, like the separate thread of a real one: they
+// continue even if the process hangs.
 class HeartbeatProcess : public Process {
  public:
   // `beat` is called every HeartbeatInterval.
@@ -116,8 +116,8 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   // What it waits for, for people.
   std::string State() const;
 
-  // As seen from outside the session: since when a stream of it has been broken and it has had the
-  // time to do something about it; kNever: none is.
+  // Seen from outside the session: since when a stream of the worker has been broken while it had
+  // time to react; kNever: no stream is broken.
   SimTime left_alone_since() const;
   // How long it had had no parameters when it gave up; kNever: it has not given up.
   SimTime gave_up_after() const;
@@ -129,7 +129,8 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   void SetTimer(Timer timer, SimTime at) {
     setting_.network->SetTimer(self_, at, static_cast<uint64_t>(part_) << 8 | timer);
   }
-  // A worker has one thread: what comes while it computes waits, and interrupts what waits itself.
+  // A worker has one thread: an event that arrives while it computes has to wait, but it interrupts
+  // a computation that itself waits for parameters.
   void Post(Session::Event event);
   void ReadMail();
   // Gives the session an event and carries out what comes of it.
@@ -207,7 +208,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   SimTime computed_at_ = 0;
   SimTime computing_time_ = 0;
   int64_t computations_ = 0;
-  // What is to be said when the tests that are under way are done, in order.
+  // Messages to send when the tests in progress are done, in order.
   std::deque<proto::PeerMessage> tests_;
   SimTime test_free_ = 0;
 };

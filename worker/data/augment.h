@@ -17,8 +17,8 @@ struct Augmentation {
 };
 
 // image (channels, height, width): shifted by up to crop_padding pixels each way, then mirrored
-// with probability 1/2, as `key` says and nothing else. What comes in from outside has `background`
-// (channels). `scratch` is resized as needed.
+// with probability 1/2, as a pure function of `key`. Pixels from outside the image get the value
+// `background` (channels). `scratch` is resized as needed.
 void Augment(const Augmentation& augmentation, uint64_t key, int64_t height, int64_t width,
              absl::Span<const float> background, absl::Span<float> image,
              std::vector<float>* scratch);

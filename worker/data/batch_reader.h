@@ -14,23 +14,24 @@
 
 namespace rubato {
 
-// Reads the examples at `positions` of the order of `epoch`, which is a function of (seed, epoch,
-// position) alone; how their images are augmented is one of (seed, epoch, example).
+// Reads the examples at `positions` in the order of `epoch`. The order is a function of (seed,
+// epoch, position) alone; the augmentation of an image is a function of (seed, epoch, example).
 class BatchReader {
  public:
   // At most `max_batch` examples at a time; up to `ahead` announced batches are read before they
   // are asked for. `data` must outlive it.
   BatchReader(const Dataset* data, uint64_t seed, int64_t max_batch, int64_t ahead = 0);
 
-  // ReadShuffled(range) will follow those that were announced before: a hint, that changes no
-  // result.
+  // Announces that ReadShuffled(range) will follow the earlier announced ones: a hint that changes
+  // no result.
   void Announce(const SampleRange& range);
 
   // Of the training order.
   void ReadShuffled(const SampleRange& range, Batch* batch);
   // How many of their labels are `label`; reads nothing else.
   int64_t CountLabels(const SampleRange& range, int64_t label) const;
-  // Of the order of the data set, for tests of a whole split; until the next call.
+  // Reads in the order of the data set, for tests of a whole split. The result is valid until the
+  // next call.
   void ReadInOrder(Range positions);
   absl::Span<const float> features() const { return in_order_.inputs(); }
   absl::Span<const int32_t> labels() const { return in_order_.labels; }

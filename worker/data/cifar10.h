@@ -12,8 +12,8 @@ namespace rubato {
 
 // Reads data_batch_1.bin to data_batch_5.bin, in this order, as training split and test_batch.bin
 // as test split, plain or gzip (.gz): records of a label, a byte, and 3 x 32 x 32 pixels, red
-// first. Of batches.meta.txt, if it is there, the names of the classes. `folder` holds them, or has
-// a folder cifar-10-batches-bin that does, as the published archive.
+// first. The names of the classes come from batches.meta.txt, if it is there. The files are in
+// `folder`, or in cifar-10-batches-bin in it, as in the published archive.
 //
 // NotFound if files are missing; InvalidArgument, naming file and record, if a file is cut off or a
 // label is above 9.

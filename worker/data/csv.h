@@ -8,10 +8,10 @@
 
 namespace rubato {
 
-// Reads `path` and, if it is given, `test_path`, whose columns may stand in another order; by the
-// keys of `config` as proto/job.proto explains them. Channels are the numeric columns and then, for
-// each categorical one and each of its names, "column=name". With impute: mean what is missing is
-// NaN here.
+// Reads `path` and, if it is given, `test_path`, whose columns may be in another order.
+// proto/job.proto explains the keys of `config`. Channels are the numeric columns, followed by
+// "column=name" for each name of each categorical column. With impute: mean, missing values are NaN
+// here.
 //
 // NotFound or InvalidArgument, in one sentence with the file, the line, the column, what was found
 // and what was expected.

@@ -32,8 +32,8 @@ inline bool operator==(const ExampleShape& a, const ExampleShape& b) {
   return a.channels == b.channels && a.height == b.height && a.width == b.width;
 }
 
-// What a source of data hands over: features as bytes or as floats, targets as labels or as values.
-// Of each pair one vector stays empty.
+// The examples that a source of data returns: features as bytes or as floats, targets as labels or
+// as values. One vector of each pair stays empty.
 struct Examples {
   ExampleShape shape;
   int64_t classes = 0;          // labels lie in [0, classes); 0: the targets are values
@@ -67,14 +67,14 @@ class Dataset {
   int64_t target_values() const { return classes() > 0 ? 0 : 1; }
   int64_t labels_each() const { return examples_.labels_each; }
   const Examples& examples() const { return examples_; }
-  // One more than the greatest value that Read gives of features, if all are whole numbers from 0
-  // on; 0 if some are not. Looks at each.
+  // One more than the greatest feature that Read returns, if all features are integers of at least
+  // 0; otherwise 0. Scans all of them.
   int64_t Symbols() const;
 
   // Copies the examples at `indices`, each in [0, size()), in that order.
   // features: (indices, *shape), normalised, bytes in the float32 arithmetic of torchvision's
-  // ToTensor and Normalize; labels: (indices, labels_each), or values: (indices). The one that the
-  // data set has not is not touched and may be null.
+  // ToTensor and Normalize; labels: (indices, labels_each), or values: (indices). The array that
+  // the data set does not have is not written and may be null.
   //
   // With `augmentation_key` images are augmented: each as a function of the key and its index.
   void Read(absl::Span<const int64_t> indices, float* features, int32_t* labels,

@@ -13,7 +13,8 @@ namespace rubato {
 bool ParseNumber(absl::string_view text, float* value);
 bool ParseNumber(absl::string_view text, double* value);
 
-// What stands behind "expected a number" of a text that ParseNumber refuses: why, where it is one.
+// The text to add after "expected a number" for a field that ParseNumber refuses: the reason, if it
+// looks like a number.
 absl::string_view WhyNoNumber(absl::string_view text);
 
 // `text` in quotes, printable and of bounded length.

@@ -18,8 +18,8 @@ namespace rubato {
 constexpr int kGlyphsVersion = 1;
 
 // Draws `count` examples of a split ("train", "test"). Example i is a pure function of
-// (seed, split, i), bit for bit on every machine; each run of ten from a multiple of ten on holds
-// each class once.
+// (seed, split, i), bit for bit on every machine; each ten examples that begin at a multiple of ten
+// contain each class once.
 Examples DrawGlyphs(uint64_t seed, absl::string_view split, int64_t count);
 
 }  // namespace rubato

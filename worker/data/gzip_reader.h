@@ -32,7 +32,7 @@ class GzipReader {
   GzipReader(std::string path, gzFile file);
   template <typename Bytes>
   absl::Status AppendTo(size_t bytes, Bytes* out);
-  // OK if the file is whole as far as its compression can tell.
+  // OK if the file is complete, as far as gzip can tell.
   absl::Status AtEnd() const;
 
   std::string path_;

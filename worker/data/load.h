@@ -1,4 +1,4 @@
-// From a job to the examples that its `data:` section means.
+// Loads the examples that the `data:` section of a job describes.
 #ifndef RUBATO_WORKER_DATA_LOAD_H_
 #define RUBATO_WORKER_DATA_LOAD_H_
 
@@ -15,8 +15,8 @@ struct Data {
   Dataset train, validation, test;  // disjoint; validation is empty unless the job asks for it
   // Names of the channels and of the classes, where the format has any.
   std::vector<std::string> columns, classes;
-  // SHA-256, in hex, of what the examples are, whatever their path, split and normalisation:
-  // processes with equal digests and equal jobs hold the same examples in the same places.
+  // SHA-256, in hex, of the examples, independent of their path, split and normalisation: processes
+  // with equal digests and equal jobs hold the same examples at the same positions.
   std::string digest;
   std::vector<std::string> notes;  // what people should know of the reading, a sentence each
 };

@@ -1,4 +1,4 @@
-// Names met while reading, numbered; their final numbers are known when all are.
+// Numbers names in the order of reading; their final numbers are known when all names are.
 #ifndef RUBATO_WORKER_DATA_NAMES_H_
 #define RUBATO_WORKER_DATA_NAMES_H_
 
@@ -18,9 +18,9 @@ class Names {
   int64_t size() const { return static_cast<int64_t>(names_.size()); }
   const std::string& name(int32_t number) const { return names_[number]; }
 
-  // Of each number, its rank in ascending order: of integers if all names are ("9" before "10",
-  // and "1", "+1" and "1.0" are one), else of bytes. So the order of lines does not show.
-  // `ordered`, if not null, receives the names by rank.
+  // For each number, its rank in ascending order: as integers if all names are integers ("9" before
+  // "10"; "1", "+1" and "1.0" are the same), else by bytes. So the result does not depend on the
+  // order of lines. `ordered`, if not null, receives the names by rank.
   std::vector<int32_t> Ranks(std::vector<std::string>* ordered) const;
 
  private:

@@ -28,8 +28,8 @@ struct Batch {
   Targets targets(double weight = 1) const { return {labels, values, weight}; }
 };
 
-// An announcement is a hint: Take gives the examples that are asked for whatever was announced, so
-// that nothing that is computed depends on it. For one thread that announces and takes.
+// An announcement is only a hint: Take always returns the requested examples, so no result depends
+// on announcements. For one thread that announces and takes.
 class Prefetch {
  public:
   // Fills a batch; called from both threads, with different batches.

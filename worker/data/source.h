@@ -1,4 +1,4 @@
-// What the reader of a format hands over.
+// The result of a reader of a data format.
 #ifndef RUBATO_WORKER_DATA_SOURCE_H_
 #define RUBATO_WORKER_DATA_SOURCE_H_
 
@@ -23,9 +23,9 @@ struct Source {
   std::vector<std::string> notes;  // what people should know of the reading, a sentence each
 };
 
-// Before they are made: whether so many examples of so many floats have a place in this process's
-// memory, with those that a split then takes out of them. InvalidArgument, with what they take and
-// what there is, if not.
+// Checks in advance that `examples` examples of `floats_each` floats fit into this process's
+// memory, including the copy for a split. If not, InvalidArgument with the required and the
+// available bytes.
 absl::Status CheckSize(const proto::Data& config, const std::string& path, int64_t examples,
                        int64_t floats_each);
 

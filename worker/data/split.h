@@ -19,7 +19,7 @@ int64_t FractionOf(int64_t size, double fraction);
 absl::StatusOr<Examples> TakeFraction(double fraction, uint64_t key, absl::string_view what,
                                       Examples* examples);
 
-// Likewise the last of them: of a text, whose parts know of one another.
+// The same, but takes the last examples: for a text, whose neighbouring parts are related.
 absl::StatusOr<Examples> TakeEnd(double fraction, absl::string_view what, Examples* examples);
 
 }  // namespace rubato

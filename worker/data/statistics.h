@@ -1,5 +1,5 @@
-// What is computed once from the training split: what stands for missing values, and how features
-// are normalised.
+// Statistics of the training split, computed once: replacements for missing values, and the
+// normalisation of features.
 #ifndef RUBATO_WORKER_DATA_STATISTICS_H_
 #define RUBATO_WORKER_DATA_STATISTICS_H_
 

@@ -14,8 +14,8 @@ struct Point {
 };
 
 // A point of a stroke. Strokes are chains of parabolas, written as TrueType writes outlines: the
-// curve goes through the points marked `on`, turning as it likes there; the others pull it towards
-// them, and halfway between two of those in succession it passes smoothly.
+// curve passes through the points marked `on`, where it may have a corner. The other points are
+// control points; halfway between two successive control points the curve is smooth.
 struct Knot {
   enum Place : char { kOn, kOff };
   Point at;  // x to the right, y downwards; the glyph's box is about [-0.6, 0.6] x [-1, 1]

@@ -13,8 +13,8 @@ namespace rubato {
 // floats, and as labels those of the characters after each of them: `context` labels an example.
 // The rest of the text, too short for an example, is left out.
 //
-// NotFound or InvalidArgument, naming file, line and column, if there is no such file, if it is no
-// UTF-8, or too short.
+// NotFound or InvalidArgument, naming file, line and column, if there is no such file, or if it is
+// not UTF-8 or is too short.
 absl::StatusOr<Source> ReadText(const proto::Data& config);
 
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// How a worker is asked to leave: by a signal, or by the script that it takes part for.
+// A request to a worker to leave: from a signal, or from the script that it works for.
 #ifndef RUBATO_WORKER_PROCESS_DEPARTURE_H_
 #define RUBATO_WORKER_PROCESS_DEPARTURE_H_
 
@@ -28,8 +28,8 @@ class Departure {
     return why_;
   }
 
-  // `callback` hears of it, under a lock, at once if it has been asked before; nullptr: nobody
-  // does.
+  // `callback` is called with the reason, under a lock; at once if the worker was asked before.
+  // Nullptr removes it.
   void OnAsked(std::function<void(const absl::Status& why)> callback) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     callback_ = std::move(callback);

@@ -1,4 +1,4 @@
-// What other threads bring to a worker's own thread, in order.
+// Events from other threads to a worker's own thread, in order.
 #ifndef RUBATO_WORKER_PROCESS_MAILBOX_H_
 #define RUBATO_WORKER_PROCESS_MAILBOX_H_
 
@@ -17,7 +17,7 @@ namespace rubato {
 template <typename Event>
 class Mailbox {
  public:
-  // `on_post` is called behind each event that is posted, by who posts it.
+  // `on_post` is called after each posted event, on the thread that posts it.
   explicit Mailbox(std::function<void()> on_post) : on_post_(std::move(on_post)) {}
 
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mutex_) {

@@ -1,5 +1,5 @@
-// What tests of the whole system have a worker's process do, by variables of its environment that
-// are documented nowhere else:
+// Hooks for tests of the whole system, set by environment variables of a worker's process. They are
+// documented only here:
 //
 //   RUBATO_TEST_HANG_AT_UNIT=N    it computes nothing of unit N or a later one, for ever, while its
 //                                 heartbeat goes on
@@ -30,8 +30,8 @@ class TestHooks {
   // It is a member, with this rank, from now on.
   void OnMember(int rank);
 
-  // Before a computation: sleeps as long as it is to take. Computations that follow each other keep
-  // their pace: what lies between two of them is not added to it.
+  // Call it before a computation: sleeps as long as the computation is to take. Time between
+  // consecutive computations is deducted, so that they keep their pace.
   void OnCompute(int64_t lineage, int64_t clock, int64_t unit);
   // A block has arrived. Never while OnCompute runs.
   void OnPulled(int64_t clock, int64_t block, int64_t version, int64_t staleness);

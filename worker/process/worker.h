@@ -23,8 +23,8 @@ struct WorkerOptions {
   std::optional<TrainerServer> trainer;  // is told how far the training is
 };
 
-// Works until the job is over. FailedPrecondition and the like where repeating cannot help (exit
-// code 2); Cancelled, or what was said, after it was asked to leave.
+// Works until the job is over. FailedPrecondition and similar if repeating cannot help (exit code
+// 2); Cancelled, or the given reason, after it was asked to leave.
 absl::Status RunWorker(const proto::Job& job, const WorkerOptions& options, Departure* departure);
 
 // The same for a script, which computes at the other end of the channel.

@@ -24,7 +24,8 @@ struct WorkerMemory {
   int64_t test = 0;  // besides, of a worker that has tested parameters
 };
 
-// Of worker `index` among the cluster.workers.start of the job, with its servers on the same host.
+// The memory of worker `index` among the cluster.workers.start workers of the job, with its servers
+// on the same host.
 WorkerMemory PlanWorkerMemory(const proto::Job& job, const WorkerSizes& sizes, int64_t index);
 
 }  // namespace rubato

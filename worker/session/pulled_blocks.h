@@ -1,6 +1,7 @@
 // The ledger of a worker's pull: which blocks have arrived, at which versions, and what that
-// allows. No clock, thread or float. Streams bring blocks while the worker computes, so this is not
-// part of the session (worker_session.h): its owner locks it, if it has to (pulled_parameters.h).
+// allows. No clock, thread or float. It is not part of the session (worker_session.h), because
+// streams bring blocks while the worker computes. Its owner locks it if necessary
+// (pulled_parameters.h).
 #ifndef RUBATO_WORKER_SESSION_PULLED_BLOCKS_H_
 #define RUBATO_WORKER_SESSION_PULLED_BLOCKS_H_
 
@@ -37,9 +38,9 @@ class PulledBlocks {
   // From now on blocks count for this pull only.
   void Begin(const Pull& pull);
   // Whether the frame brings a block that is still missing; false for a second copy and for an
-  // answer to an earlier pull. Internal if no honest shard sends it.
+  // answer to an earlier pull. Internal if a correct shard would not send it.
   absl::StatusOr<bool> Wants(int shard, const Frame& frame) const;
-  // The block of a frame that it wants is in its place.
+  // The block of a wanted frame has been stored.
   void Add(const Frame& frame, int64_t payload_bytes);
 
   bool IsHere(Range values) const;

@@ -1,4 +1,4 @@
-// The core of a worker: keeps what it has done, and does what the policy of its view says is next
+// The core of a worker: records what it has done, and follows the policy of its view
 // (common/consistency/policy.h). A single-threaded state machine: events in, actions out; no clock,
 // socket, thread or float. The session carries them out (worker_session.h).
 #ifndef RUBATO_WORKER_SESSION_WORKER_LOOP_H_
@@ -24,7 +24,7 @@ namespace rubato {
 class WorkerLoop {
  public:
   // Asks all shards for all blocks, as pull number `number`; ends with OnParameters. Answers to
-  // earlier pulls count no more.
+  // earlier pulls are ignored from then on.
   struct Pull {
     uint64_t number = 0;
     int64_t clock = 0;
@@ -73,22 +73,21 @@ class WorkerLoop {
 
   // view.your_rank() is this worker's. Views come in the order of their numbers.
   void OnView(const proto::View& view, Actions* actions);
-  // Some blocks of pull number `pull` have arrived, none of which was passed: a computation may
-  // begin early. No other event follows it than OnParameters, not passed, and OnInterrupted, until
-  // either has come: what else happens interrupts it first.
+  // Some blocks of pull number `pull` have arrived, all at the exact version: a computation may
+  // begin early. The next event must be OnParameters (not `passed`) or OnInterrupted: anything else
+  // interrupts the computation first.
   void OnSomeParameters(uint64_t pull, Actions* actions);
   // All blocks have arrived for pull number `pull`. `passed`: in sync, a block was at a later
   // version than asked for, so that the step is done everywhere.
   void OnParameters(uint64_t pull, bool passed, Actions* actions);
-  // What was begun early has come to nothing.
+  // The computation that was begun early has been abandoned.
   void OnInterrupted();
   void OnWork(const proto::Work& work, Actions* actions);
   // The last Compute is done: its sums are on their way.
   void OnComputed(Actions* actions);
-  // The last Compute came to nothing: its gradient is not finite and has been left out (on arrival
-  // only).
+  // The gradient of the last Compute is not finite and has been left out (on arrival only).
   void OnLeftOut(Actions* actions);
-  // It is to leave as soon as what it has begun is done.
+  // The worker is to leave as soon as the work that it has begun is done.
   void OnLeave(Actions* actions);
   // The coordinator wants the final parameters tested.
   void OnEvaluationRequest(const proto::EvaluationRequest& request, Actions* actions);

@@ -1,7 +1,8 @@
-// The session of a worker with its cluster: registering, joining the shards, being taken for dead
-// and joining anew, leaving, and between them what the loop (worker_loop.h) wants to pull, compute
-// and say. A single-threaded state machine: an event in, outcomes out; no clock, socket, thread or
-// float. Its shells are worker.h and the simulated process (tools/simulator/worker_process.h).
+// The session of a worker with its cluster: it registers, connects to the shards, rejoins after it
+// was taken for dead, and leaves. In between, it carries out the pulls, computations and messages
+// of the loop (worker_loop.h). A single-threaded state machine: an event in, outcomes out; no
+// clock, socket, thread or float. Its shells are worker.h and the simulated process
+// (tools/simulator/worker_process.h).
 #ifndef RUBATO_WORKER_SESSION_WORKER_SESSION_H_
 #define RUBATO_WORKER_SESSION_WORKER_SESSION_H_
 
@@ -33,13 +34,13 @@ class WorkerSession {
   // Events. Those of a connection count only until Disconnect.
 
   struct Started {};
-  // Connect has come to nothing: DeadlineExceeded if somebody has not answered in time, Unavailable
-  // if a server has ended.
+  // Connect has failed: DeadlineExceeded if some process has not answered in time, Unavailable if a
+  // server has ended.
   struct NotConnected {
     absl::Status status;
   };
-  // Connect has come off. From here on the worker waits for its first view, which may take as long
-  // as the job pauses.
+  // Connect has succeeded. The worker now waits for its first view, which does not come while the
+  // job is paused.
   struct Registered {};
   struct FromCoordinator {
     std::shared_ptr<const proto::CoordinatorMessage> message;
@@ -52,7 +53,7 @@ class WorkerSession {
   struct StreamBroke {
     absl::Status status;
   };
-  // A shard has sent what no honest one sends.
+  // A shard has violated the protocol.
   struct StreamLied {
     absl::Status status;
   };
@@ -60,15 +61,15 @@ class WorkerSession {
   struct SomeArrived {
     uint64_t pull = 0;
   };
-  // All blocks of a pull are here. It may come while a computation that has begun early runs, if
-  // none was passed; any other event comes behind Interrupted.
+  // All blocks of a pull are here. If none was passed, this event may arrive while a computation
+  // that was begun early runs; any other event follows Interrupted.
   struct AllArrived {
     PulledBlocks::Arrived arrived;
   };
   // What was begun early has come to nothing.
   struct Interrupted {};
-  // The computation is done and its sums are on their way. `progress` says what came of it and how
-  // long it took; what it was of is added here.
+  // The computation is done and its sums are being sent. `progress` has its results and its
+  // duration; the session adds which computation it was.
   struct Computed {
     proto::Progress progress;
   };
@@ -80,8 +81,8 @@ class WorkerSession {
   struct AskedToLeave {
     absl::Status why;
   };
-  // No other event has come by deadline(). Until when the coordinator has answered the
-  // heartbeats of me(), as far as is known.
+  // No other event has come by deadline(). `heard_at`: when the coordinator last answered a
+  // heartbeat of me(), as far as is known.
   struct DeadlinePassed {
     absl::Time heard_at = absl::InfinitePast();
   };
@@ -95,16 +96,16 @@ class WorkerSession {
   using Test = WorkerLoop::Test;
   using ReadAhead = WorkerLoop::ReadAhead;
   using Compute = WorkerLoop::Compute;
-  // Connects to the coordinator and registers, as one who has not been here before: when it reaches
-  // these `servers` too, or others would wait for who cannot work.
+  // Connects to the coordinator and registers as a new worker. If `servers` are given, it must
+  // reach these first, or others would wait for a worker that cannot work.
   struct Connect {
     absl::Duration patience;           // with which it tries
     absl::Status again;                // why it was cut off from what it took part in before, if so
     std::vector<std::string> servers;  // addresses; none if it has not taken part before
-    // When all of these take connections and say nothing for so long, they have ended the job: they
-    // have not been heard for a lease by then.
+    // If all of these accept connections but send nothing for this long, the job is over: they have
+    // been silent for a lease by then.
     absl::Duration longest_mute;
-    // Of the last view that it has had, which its registration shows; 0: none.
+    // The term of the worker's last view, which its registration states; 0: none.
     uint32_t last_term = 0;
   };
   // view() is another.
@@ -113,7 +114,7 @@ class WorkerSession {
   struct OpenStreams {};
   struct SendToCoordinator {
     proto::PeerMessage message;
-    // Behind the results of the tests that are under way, if they come by deadline().
+    // Whether the message follows the results of the tests in progress, if they come by deadline().
     bool after_tests = false;
   };
   // From now on blocks count for this pull only. The frames that ask for it follow.
@@ -139,7 +140,7 @@ class WorkerSession {
                                SendFrame, Test, ReadAhead, Compute, GiveValues, Disconnect, End>;
   using Outcomes = std::vector<Outcome>;
 
-  // The model has `values` values. A simulation in which one block stands for several has a
+  // The model has `values` values. A simulation in which one block stands for several passes a
   // placement `instead` of the view's.
   WorkerSession(const proto::Job& job, int64_t values,
                 std::optional<Placement> instead = std::nullopt,
@@ -186,7 +187,7 @@ class WorkerSession {
   absl::StatusOr<Placement> PlacementOf(const proto::View& view) const;
   void OnStop(const proto::Stop& stop);
 
-  // Whether it has waited for a view for so long that this was no attempt in vain.
+  // Whether it has waited for a view long enough for this attempt to count as successful.
   bool HasWaitedForView() const;
 
   // Carries out what the loop wants.
@@ -200,7 +201,7 @@ class WorkerSession {
   void Run(const ReadAhead& read) { outcomes_.emplace_back(read); }
 
   void Join(absl::Duration patience);
-  // What it takes part in is over: joins anew if it may, else ends with `status`.
+  // This worker's participation is over: rejoins if `may_join_anew`, else ends with `status`.
   void EndPart(absl::Status status, bool may_join_anew);
   void EndWith(const absl::Status& status);
   void SendFailure(const absl::Status& status, bool non_finite);

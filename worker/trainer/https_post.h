@@ -8,9 +8,9 @@
 
 namespace rubato {
 
-// Posts JSON to `url`, whose server shows a certificate for its name by an authority of `ca_file`
-// (PEM). `token` is the bearer's. Waits `patience_seconds` at most, beside looking up the name; of
-// the answer only that it is 200 counts. Unavailable, in one sentence.
+// Posts JSON to `url`. The server must have a certificate for its name, signed by a CA in `ca_file`
+// (PEM). `token` is the bearer token. Waits `patience_seconds` at most, plus the time for resolving
+// the name. Unavailable, in one sentence, unless the answer has status 200.
 absl::Status HttpsPost(const std::string& url, const std::string& ca_file, const std::string& token,
                        const std::string& body, int patience_seconds);
 

@@ -1,6 +1,6 @@
-// What Kubeflow's trainer is told of the training, and when: the body of a request that sets a
-// TrainJob's status.trainerStatus (trainer.kubeflow.org/v1alpha1). Single-threaded, no clock; its
-// shell is trainer_client.h.
+// Decides when to report the training's progress to Kubeflow's trainer, and builds the request body
+// that sets a TrainJob's status.trainerStatus (trainer.kubeflow.org/v1alpha1). Single-threaded, no
+// clock; its shell is trainer_client.h.
 #ifndef RUBATO_WORKER_TRAINER_PROGRESS_REPORTS_H_
 #define RUBATO_WORKER_TRAINER_PROGRESS_REPORTS_H_
 
@@ -37,7 +37,7 @@ class ProgressReports {
   std::optional<std::string> Next(absl::Time now, absl::Time date);
 
  private:
-  // That the training will last still.
+  // The estimated remaining time of the training.
   std::optional<absl::Duration> Remaining(absl::Time now) const;
 
   TrainingFigures figures_;

@@ -1,5 +1,5 @@
-// Tells Kubeflow's trainer how far the training is, from a thread of its own: nobody waits for it
-// but who ends it, and what it meets is said once in the log and disturbs nothing.
+// Reports the training's progress to Kubeflow's trainer, on a separate thread. Only Finish waits
+// for it. An error is logged once and has no other effect.
 #ifndef RUBATO_WORKER_TRAINER_TRAINER_CLIENT_H_
 #define RUBATO_WORKER_TRAINER_TRAINER_CLIENT_H_
 
@@ -24,19 +24,20 @@ struct TrainerServer {
   std::string token_file;  // written anew now and then: read for each request
 };
 
-// As the trainer says it in a pod's environment: KUBEFLOW_TRAINER_SERVER_URL, ..._CA_CERT and
-// ..._TOKEN. Nothing if there is no URL; whether the files are there shows with the first request.
+// The server that the trainer sets in a pod's environment: KUBEFLOW_TRAINER_SERVER_URL, ..._CA_CERT
+// and ..._TOKEN. Nothing if there is no URL; whether the files are there shows with the first
+// request.
 std::optional<TrainerServer> FindTrainerServer(
     const std::function<const char*(const char* name)>& get_variable);
 
 class TrainerClient {
  public:
   TrainerClient(const TrainerServer& server, const Log& log);
-  // What has not been said by then is not said.
+  // Drops reports that have not been sent.
   ~TrainerClient();
 
   void Report(const TrainingFigures& figures) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The training has come to its end. Returns when that is told or was tried, after some ten
+  // Reports the end of the training. Returns when that has succeeded or failed, after some ten
   // seconds at most.
   void Finish() ABSL_LOCKS_EXCLUDED(mutex_);
 

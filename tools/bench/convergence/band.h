@@ -22,8 +22,8 @@ struct Band {
 
 constexpr int kBandPoints = 61;
 
-// At equal distances from where all runs have a value to where half of them still have one; values
-// lie on the line between two points. Without a point if no such x is there.
+// Equally spaced points, from the first x where all runs have a value to the last where half of
+// them still have one. Values are interpolated linearly. Empty if there is no such x.
 Band BandOf(absl::Span<const Curve> runs);
 
 }  // namespace rubato

@@ -1,5 +1,5 @@
-// How long a worker computes on this machine, and how fast a shard applies: what a study's virtual
-// time is made of.
+// The basis of a study's virtual time: how long a worker computes on this machine, and how fast a
+// shard applies updates.
 #ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_CALIBRATION_H_
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_CALIBRATION_H_
 
@@ -15,7 +15,7 @@ namespace rubato {
 struct Calibration {
   double micro_batch_seconds = 0;  // median
   int64_t samples = 0;             // of a micro-batch
-  // Of parameters, that a shard sums and applies: the mean of a sum and an update.
+  // Bytes of parameters that a shard sums and applies in a second: the mean of a sum and an update.
   double change_bytes_per_second = 0;
 };
 

@@ -16,8 +16,9 @@
 
 namespace rubato {
 
-// While it lives SIGINT and SIGTERM, as `signals` tells, wake Wait(); a second one ends this
-// process at once. On the main thread: the kernel ends a child with the thread that has started it.
+// While it exists, SIGINT and SIGTERM (via `signals`) wake Wait(); a second signal ends this
+// process at once. Use it on the main thread: the kernel kills a child when the thread that started
+// it ends.
 class CellPool {
  public:
   explicit CellPool(SignalWatcher* signals);

@@ -1,4 +1,4 @@
-// What came of one run of a study: read from the run's folder, kept as a line of JSON.
+// The result of one run of a study: read from the run's folder, kept as a line of JSON.
 #ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_CELL_RESULT_H_
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_CELL_RESULT_H_
 
@@ -42,8 +42,8 @@ struct DoneCell {
 absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
                                                       const Target& target);
 
-// Of the run in `folder` that has ended: finished, or diverged, which is a miss at its end. What
-// reading it ends with.
+// The result of the ended run in `folder`: it has finished, or has diverged, which counts as a miss
+// at its end. Else the error of reading it.
 absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target);
 
 // One object; the same bytes for the same result.

@@ -1,4 +1,4 @@
-// Whether real processes of one machine measure a mode, or how they wait for its cores.
+// Checks whether real processes on one machine measure a mode, or merely contention for the cores.
 #ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_CONTENTION_H_
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_CONTENTION_H_
 
@@ -6,8 +6,8 @@
 
 namespace rubato {
 
-// Delays are so many times as long as the cores work meanwhile, or longer: then what they work
-// changes times by 5 % at most.
+// Delays must be at least this many times as long as the work of the cores in that time: then the
+// work changes times by 5 % at most.
 constexpr double kDelaysBeyondWork = 20;
 
 struct ProcessLoad {
@@ -18,7 +18,7 @@ struct ProcessLoad {
   double changing_seconds = 0;   // of a core, that servers take to sum and apply one contribution
 };
 
-// What is wrong, in a sentence, with the delay that it would take; empty if nothing is.
+// A sentence about the problem, with the delay that is needed; empty if there is none.
 std::string Contention(const ProcessLoad& load);
 
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// What a study takes of this machine.
+// The cost of a study on this machine.
 #ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_COST_H_
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_COST_H_
 
@@ -16,7 +16,7 @@ namespace rubato {
 absl::StatusOr<std::string> TimeText(const Study& study, const Calibration& calibration,
                                      size_t cells, size_t jobs);
 
-// FailedPrecondition if real processes of the study would measure how they wait for cores.
+// FailedPrecondition if real processes of the study would measure contention for cores.
 absl::Status CheckCores(const Study& study, const Calibration& calibration);
 
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// A study under way: which of its cells are done, in the folder that keeps them.
+// Runs a study and keeps track of the finished cells in its folder.
 #ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_DRIVER_H_
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_DRIVER_H_
 

@@ -13,8 +13,8 @@
 
 namespace rubato {
 
-// Whether there is a time that `study` does not say; of real processes it is asked whether the
-// cores suffice.
+// Whether `study` lacks a time. With real processes, the times are needed to check that the cores
+// suffice.
 bool NeedsCalibration(const Study& study);
 
 std::string CalibrationFile(const std::string& folder);

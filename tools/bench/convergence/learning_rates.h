@@ -21,8 +21,8 @@ struct RateTrials {
   int diverged = 0;    // or failed: they are misses, and have no part in `best`
 };
 
-// Which is taken: of those with the fewest misses the fastest; where none reaches the target the
-// one that diverges least and comes nearest. The first of equals.
+// The chosen rate: the fastest among those with the fewest misses; if none reaches the target, the
+// one that diverges least often and comes nearest. The first of equals.
 size_t BestRate(absl::Span<const RateTrials> rates, const Target& target);
 
 // A study's trials, by workers, speeds and mode, and the rates that are taken.

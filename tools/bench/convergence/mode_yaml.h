@@ -1,4 +1,4 @@
-// A mode as it is typed, "sync@12%+async", as what a job says of it. A core.
+// Converts a mode as typed, "sync@12%+async", to the YAML of a job. A core.
 #ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_MODE_YAML_H_
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_MODE_YAML_H_
 

@@ -16,7 +16,7 @@ std::string FindBrowser(absl::string_view path);
 std::string FileAddress(absl::string_view file);
 
 // `folder`/NAME.png of what `folder`/report.html shows as #only=NAME, for each of `heights`, in
-// pixels by name. One that the browser does not take, or not within a minute, is left out.
+// pixels by name. A picture that the browser does not produce within a minute is left out.
 void TakePictures(const std::string& browser, const std::string& folder,
                   const std::map<std::string, int>& heights);
 

@@ -12,7 +12,7 @@
 
 namespace rubato {
 
-// The runs of one cluster and one computing time, of the seeds of which every mode has an
+// The runs of one cluster and one computing time, for the seeds for which every mode has an
 // outcome.
 struct Group {
   int workers = 0;
@@ -41,7 +41,7 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
 // Parts of the report: its title, the network and the times of computing, and a table of the modes.
 std::string ReportTitle(const Study& study);
 std::string Conditions(const Study& study);
-// Where the same bytes come of it.
+// Says on which machines the study gives the same bytes.
 std::string Repeatable(const Study& study);
 struct ReportTable {
   std::vector<std::string> titles;

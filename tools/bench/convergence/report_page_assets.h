@@ -1,4 +1,4 @@
-// The parts of report.html, as they were when this was built.
+// The parts of report.html, embedded at build time.
 #ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_REPORT_PAGE_ASSETS_H_
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_REPORT_PAGE_ASSETS_H_
 

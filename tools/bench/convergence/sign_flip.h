@@ -1,10 +1,10 @@
 // The exact paired sign-flip test (Fisher 1935, "The Design of Experiments", section 21), its
 // inversion to an interval, and Holm's correction for several tests (Holm 1979).
 //
-// Of two treatments of the same seed only the difference is looked at. If the treatment does
-// nothing, each difference is as likely to have the other sign: under all 2^n choices of signs the
-// sum of the differences that were seen should not be an extreme one. Nothing is assumed of their
-// distribution but that.
+// Only the difference between two treatments with the same seed is used. If the treatment has no
+// effect, each difference is equally likely to have the other sign: among all 2^n choices of signs,
+// the observed sum of differences should not be extreme. There is no other assumption on the
+// distribution.
 #ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_SIGN_FLIP_H_
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_SIGN_FLIP_H_
 
@@ -22,12 +22,12 @@ constexpr int kMaxPairs = 20;
 // differences. At most kMaxPairs.
 double SignFlipP(absl::Span<const double> differences);
 
-// All shifts of the differences that the test does not reject at level `alpha`: what the treatment
-// may do. Its ends are means of subsets of the differences (Hartigan 1969, "Using subsample values
-// as typical values"); infinite if there are too few for that level.
+// The confidence interval of the effect: all shifts of the differences that the test does not
+// reject at level `alpha`. Its ends are means of subsets of the differences (Hartigan 1969, "Using
+// subsample values as typical values"); infinite if there are too few for that level.
 std::pair<double, double> SignFlipInterval(absl::Span<const double> differences, double alpha);
 
-// The fewest pairs of which the test can reject anything at `alpha` divided by `tests`.
+// The smallest number of pairs with which the test can reject at level `alpha` / `tests`.
 int PairsNeeded(int tests, double alpha);
 
 // What Holm's procedure makes of several tests at a common `alpha`, which bounds the probability

@@ -35,7 +35,7 @@ struct Study {
   std::string latency, bandwidth;
   std::string apply;    // likewise; empty: not known yet
   std::string compute;  // likewise, times each of `compute_scales`; empty: not known yet
-  // What bits depend on besides, as a worker of the job states it on this machine.
+  // Other properties that the bits depend on, as a worker of the job reports them on this machine.
   std::string numerics;
   // The verdict is that of the first, which is 1, and repeated at the others.
   std::vector<double> compute_scales = {1, 0.5, 2};
@@ -73,8 +73,8 @@ constexpr int kTrialSeeds = 3;
 // mode's job, without its data: InvalidArgument for what is wrong of it, and all that LoadJob says.
 absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study, const LearningRates& rates = {});
 
-// Those that search for the rates, by workers, speeds, mode, rate and seed; none where there is
-// nothing to search for.
+// The cells of the search for learning rates, by workers, speeds, mode, rate and seed; none if
+// there is nothing to search for.
 absl::StatusOr<std::vector<Cell>> TrialsOf(const Study& study);
 
 // What identifies the study: all that decides its results, as JSON, with digests of the job and of

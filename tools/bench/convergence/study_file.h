@@ -21,8 +21,8 @@ struct StudyFile {
 // InvalidArgument with a line for each mistake, as LoadJob's.
 absl::StatusOr<std::optional<StudyFile>> ReadStudyFile(const std::string& path);
 
-// `typed` with what of `file` is not typed before it: a flag on the command line stands in place of
-// all that the file says of it, but for --set, of which the later one counts.
+// The flags of `file` that are not in `typed`, followed by `typed`: a flag on the command line
+// replaces all values of that flag in the file. For --set all are kept, and the later one counts.
 std::vector<std::string> WithStudyFile(const StudyFile& file,
                                        const std::vector<std::string>& typed);
 

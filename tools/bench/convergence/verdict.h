@@ -13,7 +13,7 @@
 
 namespace rubato {
 
-// What one run came to. Of one mode the runs stand in the order of their seeds.
+// The outcome of one run. The runs of a mode are in the order of their seeds.
 struct RunOutcome {
   // Training seconds and samples to the target; without it, to the run's end.
   double seconds = 0;
@@ -68,9 +68,10 @@ struct ModeVerdict {
 constexpr double kAlpha = 0.05;
 
 // Judges each mode against modes[baseline], all with equally many runs, kMaxPairs at most. Times
-// are compared by their logarithms. A miss enters with its run's end, which can only weaken
-// "slower"; a mode with a miss is never faster, and where the baseline misses none is slower; where
-// both miss the difference is 0. `sync` is the mode that is plain sync, if there is one.
+// are compared by their logarithms. A miss counts with the time of its run's end, which can only
+// weaken "slower". A mode with a miss is never faster; if the baseline has a miss, no mode is
+// slower; if both miss, the difference is 0. `sync` is the mode that is plain sync, if there is
+// one.
 std::vector<ModeVerdict> Judge(const std::vector<std::vector<RunOutcome>>& modes, size_t baseline,
                                std::optional<size_t> sync, const Target& target);
 
