@@ -77,7 +77,7 @@ TEST(ComputeDevice, AttentionIsInOnePieceInHalfFloatsUnlessProductsAreAskedFor) 
   const auto choose = [](const char* attention, proto::Device::Precision precision) {
     setenv(kTestGpuVariable, "emulated", 1);
     setenv(kAttentionVariable, attention, 1);
-    const auto chosen = ComputeDevice::Choose(Of(proto::Device::TYPE_CUDA, precision), 0);
+    const auto chosen = ComputeDevice::Choose(Of(proto::Device::TYPE_CUDA, precision));
     unsetenv(kTestGpuVariable);
     unsetenv(kAttentionVariable);
     return chosen;
