@@ -49,10 +49,10 @@ struct Reckoning {
   double seconds = 0, seconds_on_gpu = 0;
 };
 
-// A kernel takes the longest of these times: its bytes at the memory's bandwidth, its bytes at the
-// rate that its loads in flight allow (tensor/cuda/kernel_table.txt, by `facts`), one load, its
-// operations at the peak rate. The same for a product, without the second. Each piece of work
-// begins kLaunchSeconds after the previous one of its stream.
+// A kernel takes as long as the longest of: its bytes at the memory's speed, what its loads under
+// way let through (tensor/cuda/kernel_table.txt, by `facts`), one load, its operations at the
+// peak. A product likewise, without the second. Each piece of work begins kLaunchSeconds after
+// what its stream had before.
 Reckoning Reckon(const std::vector<Work>& work, const PublishedGpu& gpu, ProductPrecision precision,
                  const std::map<std::string, KernelFacts>& facts);
 
