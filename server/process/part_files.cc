@@ -58,9 +58,6 @@ proto::PeerMessage FailedMessage(uint32_t snapshot, const absl::Status& why) {
 // has a quarter of the time of one, once. Writing has the least that there is, from then on.
 constexpr int kMakesReadyAt = 5;
 constexpr int kWritesAt = 19;
-// Right behind a snapshot updates write to memory that no cache has, and each worker waits for
-// them: what takes less than a step lets the shortest of steps pass first.
-constexpr absl::Duration kAfterSnapshot = absl::Milliseconds(8);
 
 void SetPriority(int nice) {
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
@@ -240,8 +237,6 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     if (part.is_large()) {
       time_before = ThreadTime();
       pace.emplace(MonotonicNow(), ReadProcessors());
-    } else {
-      RestWhileWanted(task.snapshot, kAfterSnapshot);
     }
     for (const auto& [block, copy] : task.blocks) {
       if (!IsWanted(task.snapshot)) return absl::CancelledError("another one is wanted");
