@@ -65,7 +65,8 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     early = Overlap(layout, engine, prepared.trained) if overlap else None
     batches.connect(engine, job._limit, put_back)
     result = (model, prepared, batches)
-    return result if scheduler is None else result + (Scheduler(prepared, lambda: engine.next_step),)
+    return result if scheduler is None else result + (
+        Scheduler(prepared, lambda: engine.next_step, scheduler_per, lambda: batches.loop),)
 
 
 def _check(job: Any, model: Any, optimizer: Any, loss: str, scheduler_per: str) -> None:
