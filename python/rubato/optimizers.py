@@ -135,6 +135,7 @@ class Optimizer(torch.optim.Optimizer):
         self._overlap = overlap
         self._overflows = 0  # in a row
         self.calls = 0  # of step()
+        self.watch: Any = None  # a GradientWatch, until the first step()
         self._note_loss = note_loss
         self._table = table
         self._bases = [float(group.get("initial_lr", group["lr"])) for group in self.param_groups]
@@ -161,6 +162,9 @@ class Optimizer(torch.optim.Optimizer):
                     raise Refused(f"{name} of the optimizer was changed from {value} to {group.get(name)}, expected "
                                   "what job.prepare was given: the servers have the settings of the whole job, and a "
                                   "scheduler is given to job.prepare")
+        if self.watch is not None:
+            self.watch.end(by_scaler=hasattr(self, "found_inf"))
+            self.watch = None
         # Set by a GradScaler for the time of the call. Where its scale was too large the micro-batch comes again, when
         # it has lowered the scale: torch would skip the step, but each sample is to count once.
         scale = getattr(self, "grad_scale", None)

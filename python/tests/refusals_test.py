@@ -156,7 +156,9 @@ job.prepare(model, optimizer, loader)
 """)
 
     def test_no_end(self):
-        self.refuses("rubato.join(epochs=10)", "rubato.join().prepare(model, optimizer, loader)")
+        self.refuses("was given nothing, expected the end of the training: rubato.join(epochs=10)",
+                     "rubato.join().prepare(model, optimizer, loader)")
+        self.refuses("was given epoch=8, expected the end", "rubato.join(epoch=8).prepare(model, optimizer, loader)")
 
     def test_sparse_gradients(self):
         self.refuses("sparse=False", """
