@@ -162,7 +162,8 @@ class Launcher {
 
 // Why a process failed, for a person: the last run of `error: ` lines of its log, without that
 // mark, or of JSON lines of level fatal; else the same of `stopped: `; else how it ended, with the
-// log's last line. `wait_status` is waitpid's.
+// exception of the log's last Python traceback, or else its last line that is none of Log's of
+// level info. `wait_status` is waitpid's.
 std::string FailureReason(absl::string_view log, int wait_status);
 
 }  // namespace rubato

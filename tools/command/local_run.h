@@ -90,6 +90,8 @@ class LocalRun {
   // When nothing happens: shows that the run is paused or waits for servers, if so, and kills those
   // that stand still. If it would be paused for ever, has the coordinator end it with a checkpoint.
   absl::Status CheckPaused(ProgressDisplay& display);
+  // What scripts said that have ended before the job: for the end of a sentence.
+  std::string EarlyEnds() const;
   // The head has not answered at `now`.
   void OnSilence(absl::Time now);
   // What shards the job waits for: those that have been started again are on their way.
@@ -105,8 +107,9 @@ class LocalRun {
   const JobKey secret_;  // of the job
   const Log log_;
   LineTail views_;
-  std::map<std::string, LineTail> logs_;      // by the process that writes
-  std::map<std::string, std::string> names_;  // by the same: what it calls itself
+  std::map<std::string, LineTail> logs_;           // by the process that writes
+  std::map<std::string, std::string> names_;       // by the same: what it calls itself
+  std::map<std::string, std::string> early_ends_;  // likewise: what a script said of its own
   ToldWarnings warnings_;
   bool cuts_logs_ = true;  // until that fails
   std::string address_;    // of the head
