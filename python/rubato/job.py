@@ -4,9 +4,9 @@ import atexit
 import os
 import pathlib
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
-from . import core, seeds, server, threads
+from . import core, length, seeds, server, threads
 from .engine import Engine
 from .errors import Error, Refused, tell_by_exit_code
 from .sampler import Order, wanted_rank
@@ -81,20 +81,48 @@ class Job(server.Commands):
     def _start(self, batch: int) -> core.Worker:
         """Starts the worker, whose .job is then the complete job. If the script has its own job, starts its servers
         first, with batches of `batch` samples."""
-        rank = wanted_rank(os.environ)
         if self._file is not None:
-            self.run = pathlib.Path(self._file).resolve().parent
-            if rank is not None:
-                os.environ.setdefault("LOCAL_RANK", str(rank))
-            self._worker = core.Worker(self._file, rank=rank)
-            threads.use(int(self._worker.job.get("device", {}).get("threads", 1)))
-        else:
-            self._servers = server.Servers(_own_job(self._given, batch))
-            self.run = self._servers.path
-            settings = [f"cluster.address={self._servers.address}", "log.level=warning"]
-            self._worker = core.Worker(str(self.run / "job.yaml"), settings, key=self._servers.secret)
+            return self._start_worker(self._file)
+        self._servers = server.Servers(_own_job(self._given, batch))
+        self.run = self._servers.path
+        settings = [f"cluster.address={self._servers.address}", "log.level=warning"]
+        self._worker = core.Worker(str(self.run / "job.yaml"), settings, key=self._servers.secret)
         _open.append(self)
         return self._worker
+
+    def _start_worker(self, file: str) -> core.Worker:
+        """Of a job whose servers others start; once."""
+        if self._worker is None:
+            rank = wanted_rank(os.environ)
+            self.run = pathlib.Path(file).resolve().parent
+            if rank is not None:
+                os.environ.setdefault("LOCAL_RANK", str(rank))
+            self._worker = core.Worker(file, rank=rank)
+            threads.use(int(self._worker.job.get("device", {}).get("threads", 1)))
+            _open.append(self)
+        return self._worker
+
+    # How long it is.
+
+    @property
+    def total_epochs(self) -> Union[int, float, None]:
+        """Of the whole job, if its train.until says epochs; if it says steps or samples, from prepare on, and None
+        before. None where it says a time. The job may end earlier, by train.stop_when."""
+        return length.total_epochs(*self._length())
+
+    @property
+    def total_steps(self) -> Optional[int]:
+        """The same in steps of train.batch_size samples: if train.until says steps; if it says epochs or samples, from
+        prepare on, and None before."""
+        return length.total_steps(*self._length())
+
+    def _length(self) -> Tuple[Dict[str, Any], Optional[int], int]:
+        """train.until, the samples of an epoch where they are known, and those of a step."""
+        if self._file is not None:
+            self._start_worker(self._file)
+        train = server.section(self._given, "train") if self._worker is None else self._worker.job["train"]
+        samples = None if self._engine is None else self._engine.samples
+        return server.section(train, "until"), samples, int(train.get("batch_size", 1))
 
     # While it trains.
 
@@ -139,8 +167,8 @@ class Job(server.Commands):
         All workers call it, for example at the end of each epoch. During the test the model is in eval mode and no
         gradients are recorded; random numbers drawn in it do not affect the training. A test that changes the
         parameters, for example to averages, must restore them. `loss` and `accuracy` in its result (means over the
-        samples) are reported to the job; other values are only for the script. Returns the result, or None if `test`
-        was not run.
+        samples) are reported to the job; other values are only for the script. Returns the result, or None in the
+        workers where `test` was not run: check for that before you use it.
         """
         engine = self._prepared()
         if self._evaluating:
@@ -228,8 +256,8 @@ class Job(server.Commands):
             if engine is not None:
                 engine.settle()
                 if not engine.is_over and engine.work.samples_before > 0 and getattr(sys, "last_type", None) is None:
-                    print(f"rubato: the script ends in epoch {engine.work.epoch} of the job, before the job does",
-                          file=sys.stderr)
+                    print(f"rubato: the script ends in epoch {engine.work.epoch} of the job, before the job does "
+                          "(train.stop_when ends a job early)", file=sys.stderr)
         except (Error, SystemExit):
             pass  # it was raised before
         finally:
@@ -265,5 +293,6 @@ def _own_job(given: Dict[str, Any], batch: int) -> Dict[str, Any]:
     job = server.own_job(given, server.script_name(), workers=1)
     job["train"] = {"batch_size": batch, **server.section(job, "train")}
     if "until" not in job["train"]:
-        raise Refused("found no end of the training, expected one: rubato.join(epochs=10)")
+        found = ", ".join(f"{name}={value!r}" for name, value in given.items()) or "nothing"
+        raise Refused(f"rubato.join was given {found}, expected the end of the training: rubato.join(epochs=10)")
     return job

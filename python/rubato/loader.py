@@ -122,6 +122,8 @@ class Loader:
         self._engine: Optional[Engine] = None
         self._limit: Callable[[], int] = lambda: 0
         self._batches: Optional[Iterator[Any]] = None
+        self._loops = 0
+        self.loop: Optional[int] = None  # the number of the loop over it that is running
         self._fetched: Dict[Place, Any] = {}  # by loader processes, ahead of their turn
         self._micro = self.batch_size
 
@@ -168,22 +170,28 @@ class Loader:
         if engine is None:
             raise Refused("the loader is of a job that has not begun")
         limit = self._limit()
-        while True:
-            if engine.ask() and self._batches is None:
-                self._read_ahead()
-            work = engine.advance()
-            if work is not None:
-                self._plan.announce(place for place in engine.ahead if place > _place(work))
-            engine.ahead.clear()
-            if work is None or work.epoch > limit:
-                return
-            batch = self._fetch(_place(work))
-            engine.begin()
-            try:
-                yield batch
-            except GeneratorExit:
-                self._put_back()
-                raise
+        self._loops += 1
+        loop = self.loop = self._loops
+        try:
+            while True:
+                if engine.ask() and self._batches is None:
+                    self._read_ahead()
+                work = engine.advance()
+                if work is not None:
+                    self._plan.announce(place for place in engine.ahead if place > _place(work))
+                engine.ahead.clear()
+                if work is None or work.epoch > limit:
+                    return
+                batch = self._fetch(_place(work))
+                engine.begin()
+                try:
+                    yield batch
+                except GeneratorExit:
+                    self._put_back()
+                    raise
+        finally:
+            if self.loop == loop:  # else another has begun before this one was given up
+                self.loop = None
 
     def _fetch(self, place: Place) -> Any:
         if place in self._fetched:

@@ -134,6 +134,8 @@ class Optimizer(torch.optim.Optimizer):
         self._put_back = put_back
         self._overlap = overlap
         self._overflows = 0  # in a row
+        self.calls = 0  # of step()
+        self.watch: Any = None  # a GradientWatch, until the first step()
         self._note_loss = note_loss
         self._table = table
         self._bases = [float(group.get("initial_lr", group["lr"])) for group in self.param_groups]
@@ -148,6 +150,7 @@ class Optimizer(torch.optim.Optimizer):
         closure: computes the loss and the gradients, as for any optimizer; its loss is the job's.
         weight: what the loss is a mean over, such as tokens; default: the samples.
         """
+        self.calls += 1
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -159,6 +162,9 @@ class Optimizer(torch.optim.Optimizer):
                     raise Refused(f"{name} of the optimizer was changed from {value} to {group.get(name)}, expected "
                                   "what job.prepare was given: the servers have the settings of the whole job, and a "
                                   "scheduler is given to job.prepare")
+        if self.watch is not None:
+            self.watch.end(by_scaler=hasattr(self, "found_inf"))
+            self.watch = None
         # Set by a GradScaler for the time of the call. Where its scale was too large the micro-batch comes again, when
         # it has lowered the scale: torch would skip the step, but each sample is to count once.
         scale = getattr(self, "grad_scale", None)
@@ -204,11 +210,29 @@ class Optimizer(torch.optim.Optimizer):
 class Scheduler:
     """Replaces the script's scheduler: the servers already have its table of rates; step() shows the job's rate."""
 
-    def __init__(self, optimizer: Optimizer, next_step: Callable[[], int]):
+    def __init__(self, optimizer: Optimizer, next_step: Callable[[], int], per: str, loop: Callable[[], Optional[int]]):
+        """`per`: "step" or "epoch", which step() is called for. `loop`: the number of the loop over the loader that is
+        running, if one is."""
         self.optimizer = optimizer
         self._next_step = next_step
+        self._per, self._loop = per, loop
+        self._last_loop: Optional[int] = None  # in which step() was called last
+        self._last_calls = 0  # of optimizer.step() before that
+        self._has_stepped_within = False  # a loop
 
     def step(self, epoch: Any = None) -> None:
+        """Refused if it is not called as often as the table of rates takes it to be."""
+        loop, calls = self._loop(), self.optimizer.calls - self._last_calls
+        if self._per == "epoch" and loop is not None and loop == self._last_loop and calls > 0:
+            raise Refused("scheduler.step() was called for several batches of one epoch, expected once an epoch, as "
+                          "job.prepare was told scheduler_per=\"epoch\": leave that out where the scheduler goes by "
+                          "steps")
+        if self._per == "step" and loop is None and calls > 1 and not self._has_stepped_within:
+            raise Refused(f"scheduler.step() was called once for {calls} calls of optimizer.step(), at the end of an "
+                          "epoch, expected once for each: where the scheduler goes by epochs, "
+                          "job.prepare(..., scheduler_per=\"epoch\")")
+        self._last_loop, self._last_calls = loop, self.optimizer.calls
+        self._has_stepped_within = self._has_stepped_within or loop is not None
         self.optimizer.show_rate(self._next_step())
 
     def get_last_lr(self) -> List[float]:

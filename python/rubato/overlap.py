@@ -29,7 +29,7 @@ class Overlap:
         self._seen: Dict[int, Tuple[torch.Tensor, int]] = {}  # entries: their gradient, and its version
         self._refused: Optional[Refused] = None  # for step(): a process that raises in a hook may not end (torch 1.13)
         self._may_leave = False  # a whole micro-batch has shown that the script does nothing that is refused
-        self._hooks = [_on_accumulated(entry.tensor, self._hook(index)) for index, entry in enumerate(layout.entries)
+        self._hooks = [on_accumulated(entry.tensor, self._hook(index)) for index, entry in enumerate(layout.entries)
                        if entry.average == 0 and entry.tensor.requires_grad and id(entry.tensor) in trained]
 
     def _hook(self, index: int) -> Any:
@@ -113,7 +113,7 @@ class Overlap:
         self._may_leave = True
 
 
-def _on_accumulated(parameter: torch.Tensor, hook: Any) -> Any:
+def on_accumulated(parameter: torch.Tensor, hook: Any) -> Any:
     """Has `hook` called when the gradient of a backward is whole in `.grad`; returns what is to be kept."""
     if hasattr(parameter, "register_post_accumulate_grad_hook"):
         return parameter.register_post_accumulate_grad_hook(hook)

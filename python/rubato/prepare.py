@@ -1,15 +1,16 @@
 """Job.prepare for torch: checks what the script has, and registers it."""
 
-import math
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 
+from . import hints
 from .digest import digest
 from .engine import Engine
 from .errors import Refused
 from .layout import Layout
+from .length import total_steps
 from .loader import Loader
 from .optimizers import Optimizer, Scheduler, factors, to_proto
 from .overlap import Overlap
@@ -30,7 +31,12 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     table: List[float] = []
     if scheduler is not None:
         each = -(-batches.samples // batch) if scheduler_per == "epoch" else 1
-        table = factors(scheduler, optimizer, _steps(train["until"], batches.samples, batch), each)
+        steps = total_steps(train["until"], batches.samples, batch)
+        if steps is None:
+            raise Refused("train.until is a time, and there is a scheduler: expected epochs, steps or samples, by "
+                          "which the rates of the whole job are known")
+        hints.of_length(scheduler, -(-steps // each), scheduler_per)
+        table = factors(scheduler, optimizer, steps, each)
         settings["schedule"] = {"name": "NAME_TABLE", "factors": table}
     if clip_grad_norm is not None:
         settings["clip_grad_norm"] = float(clip_grad_norm)
@@ -62,10 +68,14 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
 
     prepared = Optimizer(optimizer, hand_over, put_back, lambda value: job.log(loss=value), table, overlap)
     prepared.show_rate(0)
+    if not overlap:  # which refuses what is watched for
+        prepared.watch = hints.GradientWatch(
+            entry.tensor for entry in layout.parameters if id(entry.tensor) in prepared.trained)
     early = Overlap(layout, engine, prepared.trained) if overlap else None
     batches.connect(engine, job._limit, put_back)
     result = (model, prepared, batches)
-    return result if scheduler is None else result + (Scheduler(prepared, lambda: engine.next_step),)
+    return result if scheduler is None else result + (
+        Scheduler(prepared, lambda: engine.next_step, scheduler_per, lambda: batches.loop),)
 
 
 def _check(job: Any, model: Any, optimizer: Any, loss: str, scheduler_per: str) -> None:
@@ -82,22 +92,6 @@ def _check(job: Any, model: Any, optimizer: Any, loss: str, scheduler_per: str) 
         raise Refused(f"found loss={loss!r}, expected 'mean' or 'sum'")
     if scheduler_per not in ("step", "epoch"):
         raise Refused(f"found scheduler_per={scheduler_per!r}, expected 'step' or 'epoch'")
-
-
-def _steps(until: Dict[str, Any], samples: int, batch: int) -> int:
-    """Of the whole job, at the end of which it stands."""
-    steps_per_epoch = -(-samples // batch)
-    if "steps" in until:
-        return int(until["steps"])
-    if "epochs" in until:
-        total = math.ceil(float(until["epochs"]) * samples)
-    elif "samples" in until:
-        total = int(until["samples"])
-    else:
-        raise Refused("train.until is a time, and there is a scheduler: expected epochs, steps or samples, by which "
-                      "the rates of the whole job are known")
-    epochs, rest = divmod(total, samples)
-    return max(1, epochs * steps_per_epoch + -(-rest // batch))
 
 
 def _numerics() -> str:

@@ -214,12 +214,12 @@ class EndingsTest(WithPrograms):
         self.assertEqual(script.returncode, 128 + signal.SIGTERM, errors)
         self.await_nobody()
 
-    def train_text(self, text):
+    def train_text(self, text, script="train.py", train="until: {epochs: 2}"):
         """(exit code, what is printed) of a job whose script this is."""
         (self.folder / "train.py").write_text(text)
         (self.folder / "job.yaml").write_text(
-            f"version: 1\nname: failing\nscript: [{PYTHON}, train.py]\ncluster: {{address: '127.0.0.1:0'}}\n"
-            "train: {batch_size: 16, until: {epochs: 2}}\n")
+            f"version: 1\nname: failing\nscript: [{PYTHON}, {script}]\ncluster: {{address: '127.0.0.1:0'}}\n"
+            f"train: {{batch_size: 16, {train}}}\n")
         done = subprocess.run([PROGRAMS[0], "train", "job.yaml"], cwd=self.folder, env=self.environment, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.await_nobody()
@@ -239,6 +239,39 @@ class EndingsTest(WithPrograms):
                 self.assertEqual(found, code, printed)
                 self.assertEqual(printed.count("started again"), restarts, printed)
                 self.assertIn(last, printed)
+
+    def test_a_script_that_could_not_begin_is_told_what_to_look_for(self):
+        for text, script, sentence in (
+                ("", "elsewhere/train.py", "`script` is relative to the folder in which `rubato train` runs"),
+                ("import rubato", "train.py", "No module named 'rubato'; expected its folder in PYTHONPATH")):
+            code, printed = self.train_text(text, script)
+            self.assertNotEqual(code, 0, printed)
+            self.assertIn(sentence, printed)
+
+    def test_a_script_that_ends_before_its_job_is_named(self):
+        code, printed = self.train_text(FAILING.replace("FAILS", "if job.epoch == 1: sys.exit()"))
+        self.assertEqual(code, 1, printed)
+        self.assertIn("too few workers are left to go on", printed)
+        self.assertIn("; worker 0: the script ends in epoch 1 of the job, before the job does (train.stop_when ends "
+                      "a job early)", printed)
+
+    def test_a_job_is_ended_early_by_what_its_script_measures(self):
+        text = FAILING.replace("FAILS", "pass")
+        text = text.replace("model = ", "print('before', job.total_epochs, job.total_steps)\nmodel = ", 1)
+        text = text.replace("for epoch", "print('after', job.total_epochs, job.total_steps)\nfor epoch", 1)
+        test = "job.evaluate(lambda: {'accuracy': epoch / 4})"
+        text = text.replace('print("came', f'    {test}\nprint(job.step, "came')
+        code, printed = self.train_text(
+            text, train="until: {epochs: 100}, stop_when: {metric: eval/accuracy, at_least: 0.5}")
+        self.assertEqual(code, 0, printed)
+        log = (self.folder / "runs" / "latest" / "logs" / "worker-0.log").read_text()
+        self.assertIn("before 100 None\n", log)
+        self.assertIn("after 100 400\n", log)
+        step = int(next(line for line in log.splitlines() if "came to its end" in line).split()[0])
+        self.assertLess(step, 100)
+        done = subprocess.run([PROGRAMS[0], "eval", "runs/latest"], cwd=self.folder, env=self.environment, text=True,
+                              capture_output=True)
+        self.assertIn("error: eval cannot test a script's model: load the parameters in your script", done.stderr)
 
     def test_who_has_lost_its_worker_process_is_started_again(self):
         kill = "import os; os.path.exists('once') or (open('once', 'w').close(), os.kill(job._worker._process.pid, 9))"

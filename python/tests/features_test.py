@@ -300,6 +300,72 @@ for epoch in job.epochs():
         self.passes("by_step = True" + text)
         self.passes("by_step = False" + text)
 
+    def test_the_jobs_length_is_told_as_soon_as_it_is_known(self):
+        text = """
+import json, os
+for until in {"epochs": 3}, {"epochs": 2.5}, {"steps": 7}, {"samples": 48}, {"time": 60}:
+    if by_file:
+        with open("job.json", "w") as file:
+            json.dump({"train": {"batch_size": 8, "until": until}}, file)
+        os.environ["RUBATO_JOB"] = "job.json"
+    job = rubato.join(name="case", **({} if by_file else {"train": {"until": until}}))
+    print(job.total_epochs, job.total_steps, end=" ")
+    model = nn.Linear(4, 2)
+    job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
+    print(job.total_epochs, job.total_steps)
+    rubato.job.close_all()
+"""
+        expected = ["3 None 3 9", "2.5 None 2.5 8", "None 7 2.4 7", "None None 2.4 7", "None None None None"]
+        for by_file in False, True:
+            self.assertEqual(self.passes(f"by_file = {by_file}" + text).splitlines(), expected)
+
+    def test_a_cosine_of_another_length_is_warned_of(self):
+        text = """
+import warnings
+schedulers = torch.optim.lr_scheduler
+def said(make, per="step"):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rubato.join(epochs=20, name="case").prepare(model, optimizer, loader, make(optimizer), scheduler_per=per)
+    return [str(w.message) for w in caught if "rubato" in str(w.message)]
+cosine = lambda half: lambda optimizer: schedulers.CosineAnnealingLR(optimizer, half)
+for half, per in (20, "step"), (80, "step"), (60, "epoch"):
+    print(*said(cosine(half), per))
+for half, per in (60, "step"), (59, "step"), (62, "step"), (20, "epoch"), (19, "epoch"):
+    assert not said(cosine(half), per), half
+for make in (lambda o: schedulers.CosineAnnealingWarmRestarts(o, 20),
+             lambda o: schedulers.CyclicLR(o, 0.01, 0.1, 10, cycle_momentum=False),
+             lambda o: schedulers.OneCycleLR(o, 0.1, total_steps=90, cycle_momentum=False),
+             lambda o: schedulers.StepLR(o, 5), lambda o: schedulers.ConstantLR(o),
+             lambda o: schedulers.SequentialLR(o, [schedulers.LinearLR(o, total_iters=5), cosine(55)(o)], [5])):
+    assert not said(make)
+"""
+        lines = self.passes(text).splitlines()
+        self.assertEqual(len(lines), 3, lines)
+        self.assertIn("T_max=20, and the job 60 steps: the learning rate rises again", lines[0])
+        self.assertIn("T_max=80, and the job 60 steps: the learning rate does not come to its end", lines[1])
+        self.assertIn("T_max=60, and the job 20 epochs: the learning rate does not come to its end", lines[2])
+
+    def test_gradients_that_the_script_changes_are_warned_of_once(self):
+        clip = "        torch.nn.utils.clip_grad_norm_(model.parameters(), 100.0)\n"
+        step = "        optimizer.step()\n"
+        scaler = """
+def compute(a, b):
+    loss = F.cross_entropy(model(a), b)
+    (loss * 1024).backward()
+"""
+        unscale = """
+        for p in model.parameters(): p.grad.div_(1024.0)
+        optimizer.found_inf = torch.tensor(0.0)
+"""
+        twice = "        compute(a, b)\n"
+        for text, times in ((LOOP + clip + step, 1), (LOOP + step, 0), (scaler + LOOP + unscale + step, 0),
+                            (LOOP + twice + step, 0), (LOOP.replace("loader)", "loader, overlap=True)", 1) + step, 0)):
+            code, _, errors = self.run_script(text)
+            self.assertEqual(code, 0, errors)
+            self.assertEqual(errors.count("in place of clip_grad_norm_"), times, errors)
+
     def test_a_sum_for_a_loss(self):
         self.same(LOOP.replace("loader)", "loader, loss='sum')", 1)
                   .replace("compute(a, b)", "F.cross_entropy(model(a), b, reduction='sum').backward()")

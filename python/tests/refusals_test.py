@@ -96,6 +96,32 @@ optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
 job.prepare(model, optimizer, loader, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer))
 """)
 
+    def test_a_scheduler_that_is_stepped_for_something_else(self):
+        loop = """
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 2)
+model, optimizer, loader, scheduler = job.prepare(model, optimizer, loader, scheduler, scheduler_per=%r)
+for epoch in job.epochs():
+    for a, b in loader:
+        optimizer.zero_grad()
+        compute(a, b)
+        optimizer.step()
+"""
+        self.refuses('once for 3 calls of optimizer.step(), at the end of an epoch, expected once for each: where the '
+                     'scheduler goes by epochs, job.prepare(..., scheduler_per="epoch")',
+                     loop % "step" + "    scheduler.step()\n")
+        self.refuses("for several batches of one epoch", loop % "epoch" + "        scheduler.step()\n")
+        # First of all in an epoch, or in its last batch.
+        first = loop.replace("    for a", "    scheduler.step()\n    for a")
+        self.refuses('scheduler_per="epoch"', first % "step")
+        self.passes(first % "epoch")
+        self.passes(loop % "epoch" + "        if job.step % 3 == 2: scheduler.step()\n")
+        # As with torch, before the optimizer; not for each batch; one batch an epoch; behind epochs without any.
+        self.passes((loop % "step").replace("        optimizer.step()", "        scheduler.step(); optimizer.step()"))
+        self.passes(loop % "step" + "        if job.step != 1: scheduler.step()\n    scheduler.step()\n")
+        self.passes((loop % "step").replace("for a, b in loader", "for a, b in [next(batches := iter(loader))]")
+                    + "    scheduler.step()\n")
+        self.passes((loop % "epoch").replace("job.epochs()", "range(9)") + "    scheduler.step()\n")
+
     def test_a_scheduler_of_momenta(self):
         self.refuses("changes momentum", """
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -130,7 +156,9 @@ job.prepare(model, optimizer, loader)
 """)
 
     def test_no_end(self):
-        self.refuses("rubato.join(epochs=10)", "rubato.join().prepare(model, optimizer, loader)")
+        self.refuses("was given nothing, expected the end of the training: rubato.join(epochs=10)",
+                     "rubato.join().prepare(model, optimizer, loader)")
+        self.refuses("was given epoch=8, expected the end", "rubato.join(epoch=8).prepare(model, optimizer, loader)")
 
     def test_sparse_gradients(self):
         self.refuses("sparse=False", """

@@ -161,6 +161,16 @@ TEST_F(ScriptTest, WorkersBringOneOptimizer) {
                                    "optimizer.learning_rate: found 0.25, expected 0.5"));
 }
 
+TEST_F(ScriptTest, WhoHasOtherDataIsToldWhatToLookFor) {
+  StartScript();
+  Receive(2, Script(0.5));
+  proto::PeerMessage other = Script(0.5);
+  other.mutable_registration()->mutable_worker()->set_data_digest("other data");
+  Receive(3, other);
+  EXPECT_THAT(Reason(3), AllOf(HasSubstr("data differ from those of worker 0"),
+                               HasSubstr("Call torch.manual_seed first")));
+}
+
 TEST_F(ScriptTest, AnOptimizerComesWithAScriptAndOnlyThen) {
   StartScript();
   Receive(2, Worker());

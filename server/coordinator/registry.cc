@@ -61,8 +61,11 @@ absl::Status Registry::Check(const proto::Registration& registration, int max_wo
       ranks_.empty() ? "the workers before it" : Describe(peers_.at(ranks_.rbegin()->second));
   if (worker.data_digest() != model_.data_digest()) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("this worker's data differ from those of %s: digests %s and %s", others,
-                        worker.data_digest().substr(0, 12), model_.data_digest().substr(0, 12)));
+        absl::StrFormat("this worker's data differ from those of %s: digests %s and %s%s", others,
+                        worker.data_digest().substr(0, 12), model_.data_digest().substr(0, 12),
+                        IsScript(job_) ? "; does the script draw or split data without a seed? "
+                                         "Call torch.manual_seed first"
+                                       : ""));
   }
   const std::string difference = LayoutDifference(worker.layout(), model_.layout());
   if (!difference.empty()) {

@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "common/files/checkpoint_reader.h"
 #include "common/files/run_folder.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "tools/command/parameters_file.h"
 #include "worker/data/load.h"
@@ -36,6 +37,11 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
   RUBATO_ASSIGN_OR_RETURN(const FoundParameters found, FindParameters(path));
   const std::string& file = found.file.path();
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(RunFolder(found.folder).JobFile()));
+  if (IsScript(job)) {
+    return absl::FailedPreconditionError(
+        "eval cannot test a script's model: load the parameters in your script (job.save, or "
+        "`rubato export`)");
+  }
   RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
   const Dataset& examples = split == "train"        ? data.train
                             : split == "validation" ? data.validation

@@ -112,6 +112,46 @@ std::vector<absl::string_view> Lines(absl::string_view log) {
   return absl::StrSplit(log, '\n', absl::SkipWhitespace());
 }
 
+// Whether Rubato's Log wrote the line, and it is of no failure.
+bool IsInfo(absl::string_view line) {
+  if (absl::StartsWith(line, "{")) {
+    const nlohmann::json json = ParseJson(line);
+    return json.is_object() && json.value("level", nlohmann::json()) == "info";
+  }
+  // TIME ROLE [RANK] [warning:] TEXT
+  const std::vector<absl::string_view> words = absl::StrSplit(line, absl::MaxSplits(' ', 4));
+  constexpr absl::string_view kTime = "2026-11-21T07:59:01.123Z";
+  if (words.size() < 3 || words[0].size() != kTime.size() || words[0].back() != 'Z') return false;
+  if (words[1] != "coordinator" && words[1] != "server" && words[1] != "worker") return false;
+  const auto is_worse = [](absl::string_view word) {
+    return word == "warning:" || word == "error:";
+  };
+  return std::none_of(words.begin() + 2, words.end(), is_worse);
+}
+
+// The exception of the last of Python's tracebacks, where its frames are indented; empty if there
+// is none.
+absl::string_view LastException(const std::vector<absl::string_view>& lines) {
+  const auto begins = [](absl::string_view line) {
+    return absl::EndsWith(line, "Traceback (most recent call last):");
+  };
+  const auto begin = std::find_if(lines.rbegin(), lines.rend(), begins).base();
+  if (begin == lines.begin()) return "";
+  const auto found = std::find_if(begin, lines.end(), [](absl::string_view line) {
+    return line.front() != ' ' && !IsInfo(line);
+  });
+  return found == lines.end() ? "" : *found;
+}
+
+// What a log says last without a mark: an exception, or a line that is not an event's.
+absl::string_view LastUnmarked(const std::vector<absl::string_view>& lines) {
+  const absl::string_view exception = LastException(lines);
+  if (!exception.empty()) return exception;
+  const auto last = std::find_if(lines.rbegin(), lines.rend(),
+                                 [](absl::string_view line) { return !IsInfo(line); });
+  return last == lines.rend() ? "" : *last;
+}
+
 // How much an end explains: a signal most, a victim of others least.
 int Weight(absl::string_view log, int wait_status) {
   if (WIFSIGNALED(wait_status)) return 3;  // Launcher::kKilled
@@ -136,8 +176,9 @@ std::string FailureReason(absl::string_view log, int wait_status) {
     return absl::StrCat("killed by signal ", number,
                         name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
   }
+  const absl::string_view last = LastUnmarked(lines);
   return absl::StrCat(kExited, WEXITSTATUS(wait_status),
-                      lines.empty() ? "" : absl::StrCat(": ", lines.back()));
+                      last.empty() ? "" : absl::StrCat(": ", last));
 }
 
 Launcher::Launcher(absl::Duration grace)

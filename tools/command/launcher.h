@@ -164,7 +164,8 @@ class Launcher {
 
 // Why a process failed, for a person: the last consecutive `error: ` lines of its log, without the
 // prefix, or JSON lines of level fatal; else the `stopped: ` lines; else how it ended, with the
-// log's last line. `wait_status` is waitpid's.
+// exception of the log's last Python traceback, or else the last line that is not a log line of
+// level info. `wait_status` is waitpid's.
 std::string FailureReason(absl::string_view log, int wait_status);
 
 }  // namespace rubato

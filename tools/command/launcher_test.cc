@@ -416,5 +416,27 @@ TEST(FailureReasonTest, LastErrorLinesWinThenTheSignalThenTheLastLine) {
   EXPECT_EQ(FailureReason("", exit_3), "exited with code 3");
 }
 
+TEST(FailureReasonTest, ScriptsExceptionWinsAndAnEventIsNoReason) {
+  const int exit_1 = 1 << 8;
+  const std::string event = "2026-11-21T07:59:01.123Z worker 0 takes part view=2 workers=1\n";
+  const std::string json = "{\"level\":\"info\",\"message\":\"takes part\"}\n";
+  const std::string traceback =
+      "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    f(x)\n";
+  const std::string error = "NameError: name 'f' is not defined";
+  for (const std::string& line : {event, json}) {
+    EXPECT_EQ(FailureReason("x\n" + line, exit_1), "exited with code 1: x");
+    EXPECT_EQ(FailureReason(line, exit_1), "exited with code 1");
+    EXPECT_EQ(FailureReason(traceback + line + error + "\nof two lines\n" + line, exit_1),
+              "exited with code 1: " + error);
+  }
+  const std::string original = "RuntimeError: in process 0.\nOriginal " + traceback + error;
+  EXPECT_EQ(FailureReason(traceback + original, exit_1), "exited with code 1: " + error);
+  EXPECT_EQ(FailureReason(traceback, exit_1), "exited with code 1:     f(x)");
+  const std::string warning = "2026-11-21T07:59:01.123Z worker warning: slow";
+  EXPECT_EQ(FailureReason("x\n" + warning + "\n" + event, exit_1),
+            "exited with code 1: " + warning);
+  EXPECT_EQ(FailureReason("error: a\n" + traceback + error, exit_1), "a");
+}
+
 }  // namespace
 }  // namespace rubato

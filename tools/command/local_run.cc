@@ -15,6 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/base/exit_code.h"
 #include "common/base/json.h"
@@ -53,6 +55,9 @@ constexpr absl::Duration kAskTimeout = absl::Milliseconds(300);
 constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
 // How long a server that lives may take to register again.
 constexpr absl::Duration kComesBack = absl::Seconds(10);
+
+// What a script says when it ends and its job does not (python/rubato/job.py).
+constexpr absl::string_view kEarlyEnd = "rubato: the script ends in epoch ";
 
 // A line of a process's log (see Log).
 struct LogLine {
@@ -99,6 +104,17 @@ std::string ProcessName(const std::string& role, int rank) {
 
 std::string OneLine(const std::string& reason) {
   return absl::StrReplaceAll(reason, {{"\n", "; "}});
+}
+
+// What may be done about a script that could not begin; empty if that is not known.
+std::string Advice(absl::string_view reason) {
+  if (absl::StrContains(reason, "can't open file")) {
+    return "; `script` is relative to the folder in which `rubato train` runs";
+  }
+  if (absl::StrContains(reason, "No module named 'rubato'")) {
+    return "; expected its folder in PYTHONPATH";
+  }
+  return "";
 }
 
 // Whether the server at `address` takes connections and says nothing.
@@ -301,6 +317,8 @@ void LocalRun::ReadLogs(ProgressDisplay* display) {
       const LogLine parsed = ParseLogLine(*line);
       // Before it takes part a worker has no rank.
       if (absl::StrContains(parsed.name, " ")) names_[who] = parsed.name;
+      if (absl::StartsWith(*line, kEarlyEnd))
+        early_ends_[who] = std::string(absl::StripPrefix(*line, "rubato: "));
       const std::optional<std::string>& warning = parsed.warning;
       if (!warning.has_value()) continue;
       const ToldWarnings::Answer answer = warnings_.On(*warning, MonotonicNow());
@@ -355,6 +373,7 @@ absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
   if (WouldComeAgain(lost)) {
     if (has_begun_) StopInOrder();
     failure_ = lost;
+    if (!has_begun_) failure_->reason += Advice(lost.reason);
     return false;
   }
   if (lost.exit_code != kExitUsage) {
@@ -468,15 +487,22 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
   if (paused && workers < least) {
     display.Clear();
     StopInOrder();
+    ReadLogs(nullptr);
     return absl::AbortedError(
         absl::StrFormat("too few workers are left to go on: %d of at least %d "
-                        "(cluster.workers.min), and none may be started again",
-                        workers, least));
+                        "(cluster.workers.min), and none may be started again%s",
+                        workers, least, EarlyEnds()));
   }
   display.SetNotice((paused || waits) && reply->status().waits_size() > 0
                         ? absl::StrCat(paused ? "paused: " : "", reply->status().waits(0))
                         : "");
   return absl::OkStatus();
+}
+
+std::string LocalRun::EarlyEnds() const {
+  std::string text;
+  for (const auto& [who, said] : early_ends_) absl::StrAppend(&text, "; ", who, ": ", said);
+  return text;
 }
 
 void LocalRun::OnSilence(absl::Time now) {

@@ -92,6 +92,8 @@ class LocalRun {
   // kills frozen processes. If the pause would never end, lets the coordinator end the run with a
   // checkpoint.
   absl::Status CheckPaused(ProgressDisplay& display);
+  // What scripts said that have ended before the job: for the end of a sentence.
+  std::string EarlyEnds() const;
   // The head has not answered at `now`.
   void OnSilence(absl::Time now);
   // Kills shards that the job waits for, except those that were restarted recently.
@@ -107,8 +109,9 @@ class LocalRun {
   const JobKey secret_;  // of the job
   const Log log_;
   LineTail views_;
-  std::map<std::string, LineTail> logs_;      // by the process that writes
-  std::map<std::string, std::string> names_;  // by the same: what it calls itself
+  std::map<std::string, LineTail> logs_;           // by the process that writes
+  std::map<std::string, std::string> names_;       // by the same: what it calls itself
+  std::map<std::string, std::string> early_ends_;  // likewise: what a script said of its own
   ToldWarnings warnings_;
   bool cuts_logs_ = true;  // until that fails
   std::string address_;    // of the head
