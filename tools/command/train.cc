@@ -129,7 +129,9 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
     return room;
   }
   Say(log, absl::StrCat("run: ", folder.path()));
-  for (const std::string& note : plan.notes) Say(log, absl::StrCat("data: ", note));
+  for (const std::string& note : plan.notes) {
+    Say(log, absl::StartsWith(note, "warning: ") ? note : absl::StrCat("data: ", note));
+  }
   // The children's job is resolved: what this environment says must not apply to it again, over the
   // flags. Nothing else runs yet that could read the environment.
   RemoveJobVariables();
