@@ -74,6 +74,7 @@ $rubato train job.yaml --run-dir disk/run --set ')",
                                                                   kForever, R"(' &
 until [ -s disk/run/metrics.jsonl ]; do sleep 0.01; done
 cat /dev/zero > disk/rest 2> /dev/null
+cat /dev/zero >> disk/run/logs/server-0.log 2> /dev/null
 $rubato stop disk/run
 wait $!
 )"));
@@ -94,6 +95,7 @@ TEST_F(SurroundingsTest, AFailedStartDoesNotTakeTheRunFolder) {
   close(listener);
   EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.err, HasSubstr("the port is in use (by another job? cluster.address, or "));
+  EXPECT_THAT(refused.err, HasSubstr(": --set cluster.address=127.0.0.1:0)"));
   EXPECT_TRUE(fs::exists(Path("run/logs/server-0.log")));
   Train("run");
 }
