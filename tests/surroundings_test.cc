@@ -74,7 +74,6 @@ $rubato train job.yaml --run-dir disk/run --set ')",
                                                                   kForever, R"(' &
 until [ -s disk/run/metrics.jsonl ]; do sleep 0.01; done
 cat /dev/zero > disk/rest 2> /dev/null
-cat /dev/zero >> disk/run/logs/server-0.log 2> /dev/null
 $rubato stop disk/run
 wait $!
 )"));

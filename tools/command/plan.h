@@ -41,8 +41,8 @@ absl::StatusOr<Plan> MakePlan(proto::Job job);
 int64_t TotalSamples(const Plan& plan);
 
 // What `rubato train --dry-run` prints: the resolved job as YAML and below it, as comments, so that
-// the whole is a job again: the parameters, the shards, a table's inputs, the samples of a step and of an async
-// contribution, the memory that each process will hold.
+// the whole is a job again: the parameters, the shards, a table's inputs, the samples of a step and
+// of an async contribution, the memory that each process will hold.
 std::string DryRunText(const Plan& plan);
 
 }  // namespace rubato

@@ -214,7 +214,7 @@ absl::Status Table::AddRecord(const CsvReader& reader, const Places& places, Fil
   if (!target_.Add(target, reader.line())) {
     return Wrong(reader, config_.target(),
                  absl::StrCat("found ", Quoted(target), ", expected ", target_.Expectation(),
-                              WhyNoNumber(target)));
+                              WhyNoNumber(target), target_.Advice()));
   }
   RUBATO_RETURN_IF_ERROR(AddNumbers(reader, places, file));
   for (size_t i = 0; i < categorical_.size(); ++i) {

@@ -196,8 +196,9 @@ TEST_F(CsvTest, WarnsOfAnIndexThatBecameAnInput) {
 TEST_F(CsvTest, NamesLineAndColumnOfWhatIsWrong) {
   ExpectWrong("rooms,age,sea,price\n3,old,near,200\n",
               ":2: column age: ", "found \"old\", expected a number");
-  ExpectWrong("rooms,age,sea,price\n3,1,near,dear\n",
-              ":2: column price: ", "found \"dear\", expected a number");
+  ExpectWrong("rooms,age,sea,price\n3,1,near,dear\n", ":2: column price: ",
+              "found \"dear\", expected a number (are the targets text labels? loss: "
+              "cross_entropy takes those)");
   ExpectWrong("rooms,age,sea,price\n3,1,near,1e60\n",
               ":2: column price: ", "found \"1e60\", expected a number of at most 3.4e38");
   ExpectWrong("rooms,age,sea,price\n3,1e39,near,1\n",
