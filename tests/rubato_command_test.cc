@@ -486,8 +486,9 @@ TEST_F(RubatoCommandTest, QuestionsToARunThatIsOverOrNotThereAreAnswered) {
   const Result nowhere = Rubato({"status"});
   EXPECT_EQ(nowhere.code, 2);
   EXPECT_EQ(nowhere.err,
-            "error: found no run runs/latest, expected a run's folder: runs/latest is one where "
-            "`rubato train` was started\n");
+            absl::StrCat("error: found no run below ", fs::canonical(Path(".")).string(),
+                         ": go to the folder where `rubato train` was started, or name the run's "
+                         "folder\n"));
   const Result empty = Rubato({"switch", "--mode", "", "run"});
   EXPECT_EQ(empty.code, 2);
   EXPECT_EQ(empty.err, "error: --mode: found nothing, expected sync, async or bounded\n");
@@ -507,7 +508,8 @@ TEST_F(RubatoCommandTest, WithoutARunTheNewestThatRunsIsMeant) {
   Write("runs/over/address", "127.0.0.1:1\n");
   Write("runs/over/summary.json", "{}");
   fs::create_symlink("over", Path("runs/latest"));
-  EXPECT_EQ(Rubato({"status"}).err, "error: the run runs/over is over\n");
+  EXPECT_EQ(Rubato({"status"}).err,
+            "error: the run runs/over is over; a run with --run-dir has to be named\n");
   Write("runs/first/address", listener.address());
   Write("runs/killed/address", "127.0.0.1:1\n");  // newer
   EXPECT_EQ(Rubato({"status"}).err, there);

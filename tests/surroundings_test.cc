@@ -94,6 +94,7 @@ TEST_F(SurroundingsTest, AFailedStartDoesNotTakeTheRunFolder) {
   close(listener);
   EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.err, HasSubstr("the port is in use (by another job? cluster.address, or "));
+  EXPECT_THAT(refused.err, HasSubstr(": --set cluster.address=127.0.0.1:0)"));
   EXPECT_TRUE(fs::exists(Path("run/logs/server-0.log")));
   Train("run");
 }

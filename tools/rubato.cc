@@ -80,7 +80,7 @@ int Evaluate(const Invocation& invocation) {
 int Ask(const Invocation& invocation, proto::CommandRequest request, absl::Duration timeout,
         Flags flags, const std::string* mode = nullptr, const bool* json = nullptr) {
   std::string run, address;
-  flags.AddPositional(&run, "RUN", "a run folder; default: the newest run that is training",
+  flags.AddPositional(&run, "RUN", "a run folder; default: the newest under runs/ that is training",
                       Flags::kOptional);
   flags.Add("address", &address, "HOST:PORT",
             "the coordinator of the job, instead of a run folder");
@@ -212,9 +212,10 @@ int Plot(const Invocation& invocation) { return PlotMain(invocation.arguments); 
 int InTools(const Invocation& invocation) {
   const absl::StatusOr<std::string> program = FindBinary("rubato-tools");
   if (!program.ok()) {
-    return PrintFailure(absl::NotFoundError(absl::StrCat(
-        "rubato ", invocation.verb, " is in a program of its own: ", program.status().message(),
-        "; in a source tree, `bazel build //tools:rubato-tools` makes it")));
+    return PrintFailure(absl::NotFoundError(
+        absl::StrCat("rubato ", invocation.verb,
+                     " is in rubato-tools, which is not built: run tools/install (or "
+                     "bazel build //tools:rubato-tools)")));
   }
   std::vector<std::string> words = {*program, invocation.verb};
   words.insert(words.end(), invocation.arguments.begin(), invocation.arguments.end());

@@ -1,8 +1,10 @@
 #include "common/base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "common/base/exit_code.h"
 #include "common/base/json.h"
+#include "common/base/last_words_file.h"
 #include "common/base/printable.h"
 #include "common/base/terminal.h"
 
@@ -64,6 +67,18 @@ std::vector<std::string> Lines(const absl::Status& status) {
   return lines;
 }
 
+// Where standard error does not take last words, as on a full disk, they go where the one that has
+// started this process reads them, too.
+void WriteLastWords(int fd, const std::string& text) {
+  if (WriteAll(fd, text)) return;
+  const char* const path = std::getenv(kLastWordsVariable);
+  if (path == nullptr) return;
+  const int other = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (other < 0) return;
+  WriteAll(other, text);
+  close(other);
+}
+
 }  // namespace
 
 Log::Log(std::string role, int rank, LogLevel level, LogFormat format, int fd)
@@ -113,7 +128,7 @@ void Log::Fatal(const absl::Status& status) const {
   for (const std::string& line : Lines(status)) {
     absl::StrAppend(&text, JsonLine(absl::Now(), role_, rank_, "fatal", line, fields));
   }
-  WriteAll(fd_, text);
+  WriteLastWords(fd_, text);
 }
 
 void PrintError(const absl::Status& status) {
@@ -124,7 +139,7 @@ void PrintError(const absl::Status& status) {
     absl::StrAppend(&text, color ? "\x1b[1;31m" : "", mark, color ? "\x1b[0m " : " ",
                     Printable(line), "\n");
   }
-  WriteAll(2, text);
+  WriteLastWords(2, text);
 }
 
 int PrintFailure(const absl::Status& status) {

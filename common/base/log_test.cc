@@ -1,13 +1,17 @@
 #include "common/base/log.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/last_words_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -77,6 +81,21 @@ TEST(LogTest, FatalWordsAreALineEach) {
   close(fds[0]);
   EXPECT_THAT(got, HasSubstr("\"level\":\"fatal\",\"message\":\"one\",\"fields\":{}}\n{"));
   EXPECT_THAT(got, HasSubstr("\"message\":\"two\",\"fields\":{}}\n"));
+}
+
+TEST(LogTest, LastWordsThatAFullDiskDoesNotTakeGoToTheOtherFile) {
+  const std::string path = testing::TempDir() + "/last_words";
+  std::ofstream(path) << "";
+  setenv(kLastWordsVariable, path.c_str(), 1);
+  const int full = open("/dev/full", O_WRONLY);
+  ASSERT_GE(full, 0);
+  Log("server", 0, LogLevel::kError, LogFormat::kJson, full)
+      .Fatal(absl::UnavailableError("it is in /x instead"));
+  close(full);
+  unsetenv(kLastWordsVariable);
+  std::string kept;
+  std::getline(std::ifstream(path), kept);
+  EXPECT_THAT(kept, HasSubstr("\"message\":\"it is in /x instead\""));
 }
 
 TEST(LogTest, LinesBelowTheLevelAreDropped) {

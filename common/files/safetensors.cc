@@ -163,6 +163,11 @@ absl::StatusOr<SafetensorsHeader> SafetensorsReader::File::ReadHeader(int64_t* d
   RUBATO_RETURN_IF_ERROR(Read(0, absl::MakeSpan(reinterpret_cast<char*>(&length), kLengthBytes)));
   const uint64_t room = file.st_size - kLengthBytes;
   if (length > room || length > kMaxHeaderBytes) {
+    char first = '{';  // of a header
+    if (room > 0) RUBATO_RETURN_IF_ERROR(Read(kLengthBytes, absl::MakeSpan(&first, 1)));
+    if (first != '{') {
+      return absl::InvalidArgumentError(absl::StrCat(path_, " is not a safetensors file"));
+    }
     return damaged(absl::StrCat("its header takes ", length, " bytes; expected at most ",
                                 std::min<uint64_t>(room, kMaxHeaderBytes)));
   }

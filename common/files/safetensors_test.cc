@@ -177,6 +177,8 @@ TEST_F(SafetensorsTest, SaysWhatIsDamaged) {
               IsError(kInvalid, HasSubstr("its header takes 136 bytes; expected at most 92")));
   EXPECT_THAT(open(std::string(8, '\xff') + whole.substr(8)),
               IsError(kInvalid, HasSubstr("its header takes 18446744073709551615 bytes")));
+  EXPECT_THAT(open("# A page of text that is none"),
+              IsError(kInvalid, path_ + " is not a safetensors file"));
   EXPECT_THAT(open(whole.substr(0, whole.size() - 1)),
               IsError(kInvalid, HasSubstr("its tensors take 16 bytes of data and it holds 15")));
   EXPECT_THAT(open(whole + "x"),

@@ -170,6 +170,10 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"optimizer: {learning-rate: 0.9}",
        "11:13: optimizer.learning-rate: found an unknown key; did you mean learning_rate?"},
       {"optimizer: {nam: sgd}", "11:13: optimizer.nam: found an unknown key; did you mean name?"},
+      {"optimizer: {lr: 0.1}",
+       "11:13: optimizer.lr: found an unknown key; did you mean learning_rate?"},
+      {"train: {batch_size: 64, epochs: 3}",
+       "12:25: train.epochs: found an unknown key; did you mean train.until.epochs?"},
       {"optimizer: adamm",
        "11:12: optimizer.name: found adamm, expected sgd, adam, adamw, adagrad or rmsprop; did you "
        "mean adam?"},
@@ -452,6 +456,13 @@ TEST(JobMistakesTest, OverridesAreNamedInPlaceOfTheFile) {
       {"optimizer.learning_rat=1",
        "--set optimizer.learning_rat: found an unknown key; did you mean "
        "optimizer.learning_rate?"},
+      {"optimizer.lr=1",
+       "--set optimizer.lr: found an unknown key; did you mean optimizer.learning_rate?"},
+      {"lr=1", "--set lr: found an unknown key; did you mean optimizer.learning_rate?"},
+      {"consistency=sync,staleness=3",
+       "--set consistency: consistency.staleness: found with mode: sync, expected only with mode: "
+       "bounded"},
+      {"data=glyphs", "--set data: found glyphs, expected a map such as {format: glyphs}"},
       {"optimiser.learning_rate=1",
        "--set optimiser.learning_rate: optimiser: found an unknown key; did you mean optimizer?"},
       {"learning_rate=1",

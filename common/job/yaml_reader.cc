@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/nearest.h"
@@ -33,6 +34,29 @@ std::string Join(const std::string& key, absl::string_view name) {
 // `key` shown in an error message is what the user wrote: short and printable.
 std::string ShownKey(const std::string& parent, const std::string& name) {
   return Join(parent, Show(name));
+}
+
+// Whether `parts`, which stood between commas, are a value of the field's principal key, of a
+// choice, and then KEY=VALUE each.
+bool IsShortMap(const std::vector<std::string>& parts, const FieldDescriptor& field) {
+  if (field.is_repeated() || field.message_type() == nullptr || parts.size() < 2) return false;
+  const FieldDescriptor* principal = Principal(*field.message_type());
+  if (principal == nullptr || principal->enum_type() == nullptr) return false;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    if (!absl::StrContains(parts[i], '=')) return false;
+  }
+  return FindValue(*principal->enum_type(), parts[0]) != nullptr;
+}
+
+// "a map such as {format: glyphs}" where `text` is what one of the message's keys may be.
+std::string MapHint(const std::string& text, const Descriptor& type) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    if (field.enum_type() != nullptr && FindValue(*field.enum_type(), text) != nullptr) {
+      return absl::StrCat("a map such as {", field.name(), ": ", text, "}");
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -124,7 +148,15 @@ void YamlReader::Override(const std::string& path, const std::string& value, con
       }
     }
     if (i + 1 == names.size()) {
-      Assign(value, key, place, *field, message);
+      // As --mode of `rubato switch`: bounded,staleness=3.
+      const std::vector<std::string> parts = absl::StrSplit(value, ',');
+      const bool is_short = IsShortMap(parts, *field);
+      Assign(is_short ? parts[0] : value, key, place, *field, message);
+      for (size_t j = 1; is_short && j < parts.size(); ++j) {
+        const std::pair<std::string, std::string> part =
+            absl::StrSplit(parts[j], absl::MaxSplits('=', 1));
+        Override(Join(path, part.first), part.second, place);
+      }
       return;
     }
     if (field->is_repeated() || field->message_type() == nullptr) {
@@ -251,7 +283,8 @@ void YamlReader::ReadMessage(const YAML::Node& value, const std::string& key, co
   const OneofDescriptor* oneof = field.real_containing_oneof();
   if (value.IsNull() && oneof != nullptr && IsChoice(*field.containing_type())) return;
   if (!field.is_repeated()) parent->GetReflection()->ClearField(parent, &field);
-  Reject(value, key, place, Expectation(field));
+  const std::string hint = value.IsScalar() ? MapHint(value.Scalar(), type) : "";
+  Reject(value, key, place, hint.empty() ? Expectation(field) : hint);
 }
 
 void YamlReader::ReadChoice(const YAML::Node& value, const std::string& key, const Place& place,
@@ -347,9 +380,10 @@ void YamlReader::Reject(const YAML::Node& value, const std::string& key, const P
   report_.Add(PlaceOf(value, place), key, absl::StrCat("found ", found, ", expected ", expected));
 }
 
-void YamlReader::RejectKey(const std::string& name, const std::string& parent, const Place& place,
-                           const Descriptor& type) {
-  const std::string key = ShownKey(parent, name);
+void YamlReader::RejectKey(const std::string& written, const std::string& parent,
+                           const Place& place, const Descriptor& type) {
+  const std::string key = ShownKey(parent, written);
+  const std::string name = written == "lr" ? "learning_rate" : written;  // as PyTorch calls it
   const std::string near = NearestWord(name, KeyNames(type));
   if (!near.empty()) {
     report_.Excuse(Join(parent, near));
@@ -370,11 +404,19 @@ void YamlReader::RejectKey(const std::string& name, const std::string& parent, c
   }
   std::string what = "found an unknown key";
   std::vector<std::string> elsewhere = PathsTo(*message_->GetDescriptor(), name);
+  std::vector<std::string> below;  // more likely
+  for (const std::string& path : elsewhere) {
+    if (!parent.empty() && absl::StartsWith(path, parent + ".")) below.push_back(path);
+  }
+  if (!below.empty()) {
+    elsewhere = below;
+    report_.Excuse(below[0]);
+  }
   if (override_.has_value()) {
     for (std::string& path : elsewhere) path = spell_(path);
   }
   // The keys of the whole document are many, and a better guess is there.
-  if (!parent.empty() || elsewhere.empty()) {
+  if ((!parent.empty() && below.empty()) || elsewhere.empty()) {
     absl::StrAppend(&what, ", expected ",
                     type.field_count() == 0 ? "no keys here" : JoinOr(KeyNames(type)));
   }

@@ -50,7 +50,7 @@ std::string WhyNot(int error) {
   if (error == EADDRNOTAVAIL) return "the address is not of this machine";
   if (error == EADDRINUSE) {
     return "the port is in use (by another job? cluster.address, or --listen of a server, sets "
-           "another; port 0 takes any free one)";
+           "another; port 0 takes any free one: --set cluster.address=127.0.0.1:0)";
   }
   return std::strerror(error);
 }

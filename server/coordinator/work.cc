@@ -282,7 +282,7 @@ std::string Work::WaitText(const Peer& worker, double seconds) const {
     return absl::StrFormat("worker %d is to finish what it has begun, for %.1f s", rank, seconds);
   }
   if (divides()) {
-    return absl::StrFormat("step %d waits for worker %d, for %.1f s", metrics_->units(), rank,
+    return absl::StrFormat("clock %d waits for worker %d, for %.1f s", metrics_->units(), rank,
                            seconds);
   }
   return absl::StrFormat("worker %d computes clock %d, for %.1f s", rank, worker.clock, seconds);

@@ -61,7 +61,7 @@ TEST_F(WorkTest, InSyncTheStepWaitsForWhoHasPartsOfIt) {
   Begin("mode { mode: NAME_SYNC }");
   Computed(2, 0, 0, 2);
   EXPECT_THAT(work_->WaitedFor(*registry_), ElementsAre(WorkerId{1, 1}));
-  EXPECT_EQ(work_->WaitText(*registry_->Find(3), 2), "step 0 waits for worker 1, for 2.0 s");
+  EXPECT_EQ(work_->WaitText(*registry_->Find(3), 2), "clock 0 waits for worker 1, for 2.0 s");
   Computed(3, 0, 2, 2);
   EXPECT_EQ(work_->metrics().units(), 1);
   EXPECT_TRUE(std::holds_alternative<MetricsLine>(out_.back()));
@@ -139,9 +139,10 @@ TEST_F(WorkTest, AModeThatWasAskedForGoesOn) {
 // Asked for in the second stage, when the job is back in the first: it holds up to the point that
 // it was asked for.
 TEST_F(WorkTest, AModeThatWasAskedForHoldsOverThePointsBefore) {
-  Begin("schedule { mode { mode: NAME_SYNC } until { samples: 8 } } "
-        "schedule { mode { mode: NAME_ASYNC } until { samples: 24 } } "
-        "schedule { mode { mode: NAME_SYNC } }");
+  Begin(
+      "schedule { mode { mode: NAME_SYNC } until { samples: 8 } } "
+      "schedule { mode { mode: NAME_ASYNC } until { samples: 24 } } "
+      "schedule { mode { mode: NAME_SYNC } }");
   proto::Lasting lasting;
   lasting.mutable_mode()->set_mode(proto::Mode::NAME_BOUNDED);
   lasting.mutable_mode()->set_staleness(2);

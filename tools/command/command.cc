@@ -94,9 +94,8 @@ absl::StatusOr<Pass> FindPass(const RunFolder& folder, bool is_of_folder, bool i
 
 absl::StatusOr<std::string> AddressOf(const RunFolder& folder) {
   if (access(folder.path().c_str(), F_OK) != 0) {
-    return absl::NotFoundError(absl::StrCat(
-        "found no run ", folder.path(),
-        ", expected a run's folder: runs/latest is one where `rubato train` was started"));
+    return absl::NotFoundError(
+        absl::StrCat("found no run ", folder.path(), ", expected a run's folder"));
   }
   if (access(folder.SummaryFile().c_str(), F_OK) == 0) {
     return absl::UnavailableError(absl::StrCat("the run ", folder.path(), " is over"));
@@ -193,7 +192,13 @@ absl::StatusOr<Peer> ConnectToNewest(absl::Time deadline, absl::Duration timeout
     absl::StatusOr<Peer> other = ConnectTo(std::move(folder), true, "", deadline, timeout);
     if (other.ok() || absl::IsDeadlineExceeded(other.status())) return other;
   }
-  return peer;
+  if (absl::IsNotFound(peer.status()) && access("runs/latest", F_OK) != 0) {
+    return absl::NotFoundError(absl::StrCat(
+        "found no run below ", std::filesystem::current_path(error).string(),
+        ": go to the folder where `rubato train` was started, or name the run's folder"));
+  }
+  return absl::Status(peer.status().code(), absl::StrCat(peer.status().message(),
+                                                         "; a run with --run-dir has to be named"));
 }
 
 }  // namespace
@@ -257,7 +262,11 @@ absl::StatusOr<proto::CommandRequest> SwitchRequest(absl::string_view mode) {
   YamlReader reader(request.mutable_mode());
   reader.ReadFlag("--mode", mode);
   Complete(request.mutable_mode(), &reader.report());
-  RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
+  if (const absl::Status status = reader.report().ToStatus(); !status.ok()) {
+    if (mode != "bounded") return status;
+    return absl::InvalidArgumentError(
+        absl::StrCat(status.message(), ", as in --mode bounded,staleness=3"));
+  }
   return request;
 }
 

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -27,6 +28,7 @@
 #include "common/base/check.h"
 #include "common/base/exit_code.h"
 #include "common/base/json.h"
+#include "common/base/last_words_file.h"
 #include "common/base/monotonic.h"
 
 namespace rubato {
@@ -77,6 +79,16 @@ std::string WhyMute(int fd, const std::string& path) {
   const int error = errno;
   if (written) (void)!ftruncate(fd, end);
   return written ? "" : absl::StrCat("; cannot write ", path, ": ", strerror(error));
+}
+
+// What a process said of its end: what its log did not take, or else the log, without a line that
+// is cut off because nothing more can be written.
+std::string Said(int log_fd, off_t log_begins, int words_fd, bool is_mute) {
+  std::string words = Tail(words_fd, 0);
+  if (!words.empty()) return words;
+  std::string log = Tail(log_fd, log_begins);
+  if (is_mute) log.resize(log.rfind('\n') + 1);  // none: npos + 1 is 0
+  return log;
 }
 
 // In the child, between fork and exec: only async-signal-safe calls. Returns only if something
@@ -198,6 +210,11 @@ absl::Status Launcher::Start(const Command& command) {
   if (log_fd < 0) return SystemError("create", command.log_path);
   auto close_log = absl::MakeCleanup([log_fd] { close(log_fd); });
   const off_t log_begins = lseek(log_fd, 0, SEEK_END);
+  const int words_fd = memfd_create("last words", MFD_CLOEXEC);
+  if (words_fd < 0) return SystemError("start", command.arguments[0]);
+  auto close_words = absl::MakeCleanup([words_fd] { close(words_fd); });
+  std::vector<std::string> own_variables = command.environment;
+  own_variables.push_back(absl::StrCat(kLastWordsVariable, "=/proc/", getpid(), "/fd/", words_fd));
   // Carries errno if exec fails; closed by exec if it does not.
   int result[2];
   if (pipe2(result, O_CLOEXEC) != 0) return SystemError("start", command.arguments[0]);
@@ -207,16 +224,15 @@ absl::Status Launcher::Start(const Command& command) {
   for (const std::string& argument : command.arguments)
     arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
-  for (const std::string& variable : command.environment)
+  for (const std::string& variable : own_variables)
     environment.push_back(const_cast<char*>(variable.c_str()));
   for (char** variable = environ; *variable != nullptr; ++variable) {
     // Of two of one name the first would count, or the last.
     const absl::string_view name =
         absl::string_view(*variable).substr(0, absl::string_view(*variable).find('='));
-    if (!std::any_of(command.environment.begin(), command.environment.end(),
-                     [&](const std::string& own) {
-                       return absl::StartsWith(own, absl::StrCat(name, "="));
-                     })) {
+    if (!std::any_of(own_variables.begin(), own_variables.end(), [&](const std::string& own) {
+          return absl::StartsWith(own, absl::StrCat(name, "="));
+        })) {
       environment.push_back(*variable);
     }
   }
@@ -253,9 +269,10 @@ absl::Status Launcher::Start(const Command& command) {
     errno = pidfd_error;
     return SystemError("watch", command.arguments[0]);
   }
-  children_.push_back({command, pid, pid_fd, log_fd, log_begins});
+  children_.push_back({command, pid, pid_fd, log_fd, log_begins, words_fd});
   if (!command.expendable) others_ended_at_ = absl::InfiniteFuture();
   std::move(close_log).Cancel();
+  std::move(close_words).Cancel();
   return absl::OkStatus();
 }
 
@@ -290,13 +307,17 @@ void Launcher::Poll(absl::Time deadline) {
     RUBATO_CHECK(waitpid(child.pid, &status, 0) == child.pid);
     close(child.pid_fd);
     children_.erase(children_.begin() + static_cast<std::ptrdiff_t>(i));
-    const auto close_log = absl::MakeCleanup([&child] { close(child.log_fd); });
+    const auto close_files = absl::MakeCleanup([&child] {
+      close(child.log_fd);
+      close(child.words_fd);
+    });
     if (stopping_) continue;
     if (status != 0) {
-      const std::string log = Tail(child.log_fd, child.log_begins);
+      const std::string mute = WhyMute(child.log_fd, child.command.log_path);
+      const std::string log = Said(child.log_fd, child.log_begins, child.words_fd, !mute.empty());
       std::string reason = FailureReason(log, status);
       if (WIFEXITED(status) && absl::StartsWith(reason, kExited)) {
-        absl::StrAppend(&reason, WhyMute(child.log_fd, child.command.log_path));
+        absl::StrAppend(&reason, mute);
       }
       const int weight = Weight(log, status);
       bad_ends_.push_back(

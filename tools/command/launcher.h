@@ -117,6 +117,7 @@ class Launcher {
     int pid_fd;        // readable when the process has ended
     int log_fd;        // the log may be removed while it is written
     off_t log_begins;  // what was in the log before is another's
+    int words_fd;      // last words that the log's disk has not taken (kLastWordsVariable)
   };
   static constexpr int kKilled = 3;  // the weight of who was ended by a signal
   // A failure that is not judged yet.

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -146,6 +147,41 @@ TEST_F(LauncherTest, AProcessWhoseLogTakesNothingIsExplained) {
   EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kFailure);
   EXPECT_EQ(launcher.failure()->reason,
             "exited with code 1; cannot write /dev/full: No space left on device");
+}
+
+TEST_F(LauncherTest, LastWordsThatTheLogDoesNotTakeAreRead) {
+  Launcher launcher;
+  RUBATO_ASSERT_OK(launcher.Start(
+      {"server",
+       0,
+       {"/bin/sh", "-c", "echo 'error: it is in /x instead' >> $RUBATO_LAST_WORDS; exit 1"},
+       "/dev/full"}));
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kFailure);
+  EXPECT_EQ(launcher.failure()->reason, "it is in /x instead");
+}
+
+// A limit of the size of files stands for a full disk.
+TEST_F(LauncherTest, ALineThatIsCutOffIsNoReason) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small = {10, before.rlim_max};
+  signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  Launcher launcher;
+  const Command command = {
+      "server",
+      0,
+      {"/bin/sh", "-c", "trap '' XFSZ; printf 'error: cut off\\n' >&2; exit 1"},
+      Path("server-0.log")};
+  const absl::Status started = launcher.Start(command);
+  const Event event = launcher.Wait(absl::InfiniteDuration());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, SIG_DFL);
+  RUBATO_ASSERT_OK(started);
+  EXPECT_EQ(event, Event::kFailure);
+  EXPECT_EQ(Log("server", 0), "error: cut");
+  EXPECT_EQ(launcher.failure()->reason, absl::StrCat("exited with code 1; cannot write ",
+                                                     Path("server-0.log"), ": File too large"));
 }
 
 TEST_F(LauncherTest, OthersMayEndByThemselvesAfterAFailure) {

@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/files/init_from.h"
@@ -117,6 +119,33 @@ int64_t BytesOf(const Examples& examples) {
 
 std::string Megabytes(int64_t bytes) {
   return absl::StrFormat("%.1f MB", static_cast<double>(bytes) * 1e-6);
+}
+
+// Names in lines of comments that are not too long, of a table of many names the first.
+std::string NamesText(absl::string_view title, const std::vector<std::string>& names) {
+  constexpr size_t kMost = 1000, kWidth = 100;
+  if (names.empty()) return "";
+  std::string text, line = absl::StrCat("#  ", title, ":");
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) {
+    const bool is_last = i + 1 == names.size();
+    const std::string name = absl::StrCat(
+        absl::StrReplaceAll(absl::Utf8SafeCEscape(names[i]), {{"\\'", "'"}}), is_last ? "" : ",");
+    if (line.size() + 1 + name.size() > kWidth) {
+      absl::StrAppend(&text, line, "\n");
+      line = "#   ";
+    }
+    absl::StrAppend(&line, " ", name);
+  }
+  return absl::StrCat(text, line, names.size() > kMost ? " ..." : "", "\n");
+}
+
+// What the model takes and gives, in order, and what people should know of the data.
+std::string InputsText(const Plan& plan) {
+  std::string text = absl::StrCat(
+      NamesText(absl::StrCat(plan.columns.size(), " inputs, in this order"), plan.columns),
+      NamesText(absl::StrCat(plan.classes.size(), " classes, from 0 on"), plan.classes));
+  for (const std::string& note : plan.notes) absl::StrAppend(&text, "#  ", note, "\n");
+  return text;
 }
 
 // Rows of processes whose numbers follow each other and whose memory is the same are one.
@@ -230,6 +259,8 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   plan.result_bytes =
       plan.sizes.values * kValueBytes * (2 + static_cast<int64_t>(optimizer.slots().size()));
   plan.notes = data.notes;
+  plan.columns = data.columns;
+  plan.classes = data.classes;
   plan.job = std::move(job);
   return plan;
 }
@@ -270,7 +301,8 @@ std::string DryRunText(const Plan& plan) {
       "#  on the wire: a gradient sum takes ", pushed, " bytes, the parameters ", pulled, "\n",  //
       "#  data: ", plan.train_samples, " training samples, ",
       plan.validation_samples > 0 ? absl::StrCat(plan.validation_samples, " for validation, ") : "",
-      plan.test_samples, " test samples\n", "#  step: ", micro_batches(train.micro_batches()),
+      plan.test_samples, " test samples\n", InputsText(plan),
+      "#  step: ", micro_batches(train.micro_batches()),
       "\n",  //
       "#  async contribution: ", micro_batches(contribution), "\n",
       "#  memory of a worker's activations and gradients: ",

@@ -27,6 +27,8 @@ struct Plan {
   int64_t result_bytes = 0;
   // What people should know of the data, a sentence each.
   std::vector<std::string> notes;
+  // Names of the model's inputs and of the classes, in order, where the format has any.
+  std::vector<std::string> columns, classes;
   // What a worker holds; its bytes of training are of one thread.
   WorkerSizes sizes;
 };
@@ -39,8 +41,8 @@ absl::StatusOr<Plan> MakePlan(proto::Job job);
 int64_t TotalSamples(const Plan& plan);
 
 // The output of `rubato train --dry-run`: the resolved job as YAML, and after it, as comments, so
-// that the whole is a valid job: the parameters, the shards, the samples of a step and of an async
-// contribution, and the memory of each process.
+// that the whole is a valid job: the parameters, the shards, a table's inputs, the samples of a
+// step and of an async contribution, and the memory of each process.
 std::string DryRunText(const Plan& plan);
 
 }  // namespace rubato

@@ -1,5 +1,7 @@
 #include "tools/command/plan.h"
 
+#include <fstream>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_matchers.h"
@@ -101,6 +103,33 @@ TEST(PlanTest, DryRunTellsWhatAGroupChanges) {
                 "#  total                  203530  814120\n"
                 "#  warning: optimizer.groups[2] changes nothing: no parameter matches \"2.*\"\n"
                 "#\n"));
+}
+
+TEST(PlanTest, DryRunTellsInputsAndClassesInOrder) {
+  const std::string path = testing::TempDir() + "/visits.csv";
+  std::ofstream(path) << "income,city,age,visits,class\n1,b,2,3,yes\n2,a c,2,3,no\n3,b,2,3,no\n";
+  proto::Job job = MakeJob();
+  job.clear_data();
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      absl::StrCat(R"(format: FORMAT_CSV target: "class" separator: "," header: true
+                      categorical: "city" numeric: ["visits", "age", "income"]
+                      path: ")",
+                   path, R"(" test_path: ")", path, "\""),
+      job.mutable_data()));
+  job.mutable_model()->mutable_layers()->DeleteSubrange(0, 1);  // no flatten
+  job.mutable_model()->mutable_layers(2)->mutable_linear()->set_out_features(2);
+  auto plan = MakePlan(job);
+  RUBATO_ASSERT_OK(plan);
+  EXPECT_THAT(DryRunText(*plan),
+              HasSubstr("#  5 inputs, in this order: visits, age, income, city=a c, city=b\n"
+                        "#  2 classes, from 0 on: no, yes\n"
+                        "#  step: "));
+  plan->notes = {"warning: so and so"};
+  plan->columns.assign(1001, "a\nname");
+  const std::string many = DryRunText(*plan);
+  EXPECT_THAT(many, HasSubstr("#  1001 inputs, in this order: a\\nname, a\\nname, "));
+  EXPECT_THAT(many, HasSubstr("a\\nname, ...\n#  2 classes"));
+  EXPECT_THAT(many, HasSubstr("#  warning: so and so\n"));
 }
 
 TEST(PlanTest, CountsWhatIsKeptForValidation) {

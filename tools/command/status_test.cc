@@ -120,6 +120,8 @@ TEST(SwitchRequestTest, TellsWhatItExpected) {
                 IsError(absl::StatusCode::kInvalidArgument, HasSubstr("--mode: staleness: found")))
         << mode;
   }
+  EXPECT_THAT(SwitchRequest("bounded"), IsError(absl::StatusCode::kInvalidArgument,
+                                                HasSubstr(", as in --mode bounded,staleness=3")));
   for (const char* mode : {"bounded,3", "async,", "bounded,staleness=3,x=1"}) {
     EXPECT_THAT(SwitchRequest(mode), IsError(absl::StatusCode::kInvalidArgument,
                                              HasSubstr("expected mode or staleness")))

@@ -56,9 +56,9 @@ std::string Account(const nlohmann::json& summary) {
   const int64_t switches = Count(summary, "switches"), lost = Count(summary, "workers_lost"),
                 left = Count(summary, "workers_left");
   if (switches > 0 || lost > 0 || left > 0) {
-    absl::StrAppendFormat(&text,
-                          "changes        %d of the mode, %d workers lost, %d left  (%d views)\n",
-                          switches, lost, left, Count(summary, "views"));
+    absl::StrAppendFormat(
+        &text, "changes        %d of the mode, %d workers lost, %d departed  (%d views)\n",
+        switches, lost, left, Count(summary, "views"));
   }
   const int64_t residuals = Count(summary, "residuals_lost");
   if (residuals > 0) {
@@ -80,12 +80,17 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
   if (!summary.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(run_path, "/summary.json is not a JSON object"));
   }
+  const auto is_known = [&summary](const char* key) {
+    const auto found = summary.find(key);
+    return found != summary.end() && found->is_number();
+  };
   const std::string test_loss = Number(summary, "test_loss", 4);
   // Where targets are numbers there is no accuracy.
   const std::string tested =
       summary.contains("test_accuracy")
-          ? absl::StrCat("test accuracy  ", Number(summary, "test_accuracy", 2, 100), " %  (loss ",
-                         test_loss, ")\n")
+          ? absl::StrCat("test accuracy  ", Number(summary, "test_accuracy", 2, 100), " %",
+                         is_known("test_loss") ? absl::StrCat("  (loss ", test_loss, ")") : "",
+                         "\n")
           : absl::StrCat("test loss      ", test_loss, "\n");
   const std::string validation_loss = Number(summary, "validation_loss", 4);
   const std::string validated =
@@ -95,16 +100,22 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
       : summary.contains("validation_loss")
           ? absl::StrCat("validation loss ", validation_loss, "\n")
           : "";
+  // Nobody trains where nothing was left to train.
+  const bool trained =
+      is_known("samples_per_second") && summary["samples_per_second"].get<double>() > 0;
+  const std::string speed =
+      trained ? absl::StrCat("speed          ", Number(summary, "samples_per_second", 0),
+                             " samples/s  (", Number(summary, "samples", 0), " samples, ",
+                             Number(summary, "steps", 0), " steps, ", Number(summary, "seconds", 1),
+                             " s)\n")
+              : "";
   const auto why = summary.find("stopped");
   const std::string stopped =
       why == summary.end() || !why->is_string()
           ? ""
           : absl::StrCat("stopped        before train.until: ", why->get<std::string>(), "\n");
-  return absl::StrCat(
-      stopped, tested, validated, "speed          ", Number(summary, "samples_per_second", 0),
-      " samples/s  (", Number(summary, "samples", 0), " samples, ", Number(summary, "steps", 0),
-      " steps, ", Number(summary, "seconds", 1), " s)\n", Account(summary), "files          ",
-      run_path, "\n\n", "Try next:\n  ", absl::StrJoin(next, "\n  "), "\n");
+  return absl::StrCat(stopped, tested, validated, speed, Account(summary), "files          ",
+                      run_path, "\n\n", "Try next:\n  ", absl::StrJoin(next, "\n  "), "\n");
 }
 
 }  // namespace rubato

@@ -28,11 +28,16 @@ TEST(SummaryTest, TellsFiguresFilesAndWhatToTryNext) {
             "  rubato help\n");
 }
 
-TEST(SummaryTest, WhatIsMissingIsADash) {
-  const auto text = SummaryText(R"({"test_accuracy":null,"steps":"many"})", "run", {});
+TEST(SummaryTest, WhatIsNotKnownIsLeftOutOrADash) {
+  const auto untrained = SummaryText(
+      R"({"test_accuracy":0.963,"test_loss":null,"samples_per_second":0,"steps":9})", "run", {});
+  RUBATO_ASSERT_OK(untrained);
+  EXPECT_THAT(*untrained, StartsWith("test accuracy  96.30 %\nfiles "));
+  const auto text =
+      SummaryText(R"({"test_accuracy":null,"steps":"many","samples_per_second":1})", "run", {});
   RUBATO_ASSERT_OK(text);
-  EXPECT_THAT(*text, HasSubstr("test accuracy  - %  (loss -)\n"));
-  EXPECT_THAT(*text, HasSubstr("(- samples, - steps, - s)"));
+  EXPECT_THAT(*text, HasSubstr("test accuracy  - %\n"));
+  EXPECT_THAT(*text, HasSubstr("1 samples/s  (- samples, - steps, - s)"));
   EXPECT_THAT(SummaryText("[]", "run", {}),
               IsError(absl::StatusCode::kInvalidArgument, "run/summary.json is not a JSON object"));
 }
@@ -43,16 +48,16 @@ TEST(SummaryTest, AValidationSplitIsToldBelowTheTest) {
       "run", {});
   RUBATO_ASSERT_OK(text);
   EXPECT_THAT(*text, StartsWith("test accuracy  50.00 %  (loss 1.0000)\n"
-                                "validation     62.50 %  (loss 1.5000)\nspeed "));
+                                "validation     62.50 %  (loss 1.5000)\nfiles "));
   text = SummaryText(R"({"test_loss":1,"validation_loss":1.5})", "run", {});
   RUBATO_ASSERT_OK(text);
-  EXPECT_THAT(*text, StartsWith("test loss      1.0000\nvalidation loss 1.5000\nspeed "));
+  EXPECT_THAT(*text, StartsWith("test loss      1.0000\nvalidation loss 1.5000\nfiles "));
 }
 
 TEST(SummaryTest, WithoutAccuracyTheLossIsTold) {
   const auto text = SummaryText(R"({"test_loss":0.52431})", "run", {});
   RUBATO_ASSERT_OK(text);
-  EXPECT_THAT(*text, StartsWith("test loss      0.5243\nspeed "));
+  EXPECT_THAT(*text, StartsWith("test loss      0.5243\nfiles "));
 }
 
 TEST(SummaryTest, AccountsForEveryContributionAndEveryChange) {
@@ -63,7 +68,7 @@ TEST(SummaryTest, AccountsForEveryContributionAndEveryChange) {
   RUBATO_ASSERT_OK(text);
   EXPECT_THAT(*text,
               HasSubstr("contributions  39 sent = 30 applied + 2 partial + 7 lost  (1 left out)\n"
-                        "changes        3 of the mode, 2 workers lost, 1 left  (9 views)\n"
+                        "changes        3 of the mode, 2 workers lost, 1 departed  (9 views)\n"
                         "residuals      of 3 workers lost with them\n"));
   // In sync, where nothing changed, there is nothing to say.
   const auto calm = SummaryText(R"({"contributions":{"given":0},"views":1})", "run", {});

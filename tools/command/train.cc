@@ -65,6 +65,9 @@ std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
   if (is_stopped) lines.push_back(GoOn(options, folder));
   lines.push_back(ShellLine({options.program, "inspect", folder.path()}));
   lines.push_back(ShellLine(again));
+  if (absl::EndsWith(options.config, "configs/quickstart.yaml")) {
+    lines.push_back("docs/tutorial.md: your own data and model, in 20 minutes");
+  }
   return lines;
 }
 
@@ -93,8 +96,9 @@ absl::Status PrintSummary(const Options& options, const Plan& plan, const RunFol
     return absl::InternalError(
         absl::StrCat(head, " has ended without a summary: ", json.status().message()));
   }
-  const bool is_stopped =
-      absl::StrContains(*json, "\"stopped\"") && !HowToGoOn(options, folder, "").empty();
+  const bool is_stopped = absl::StrContains(*json, "\"stopped\"") &&
+                          !absl::StrContains(*json, "the target is met") &&
+                          !HowToGoOn(options, folder, "").empty();
   RUBATO_ASSIGN_OR_RETURN(
       const std::string text,
       SummaryText(*json, folder.path(), Suggestions(options, plan, folder, is_stopped)));
@@ -129,7 +133,9 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
     return room;
   }
   Say(log, absl::StrCat("run: ", folder.path()));
-  for (const std::string& note : plan.notes) Say(log, absl::StrCat("data: ", note));
+  for (const std::string& note : plan.notes) {
+    Say(log, absl::StartsWith(note, "warning: ") ? note : absl::StrCat("data: ", note));
+  }
   // The children's job is resolved: what this environment says must not apply to it again, over the
   // flags. Nothing else runs yet that could read the environment.
   RemoveJobVariables();

@@ -136,7 +136,7 @@ void Liveness::CheckWaits(const Simulation& simulation) {
     int rank = -1;
     long long number = 0;
     double seconds = 0;
-    if (std::sscanf(wait.c_str(), "step %lld waits for worker %d, for %lf s", &number, &rank,
+    if (std::sscanf(wait.c_str(), "clock %lld waits for worker %d, for %lf s", &number, &rank,
                     &seconds) != 3 &&
         std::sscanf(wait.c_str(), "worker %d computes clock %lld, for %lf s", &rank, &number,
                     &seconds) != 3 &&

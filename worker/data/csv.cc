@@ -61,6 +61,9 @@ class Table {
   absl::StatusOr<Source> Finish() const;
 
  private:
+  // Inputs that nobody has asked for and that look like a number of the line.
+  void WarnOfIndices(Source* source) const;
+
   struct File {
     std::string path;
     int64_t rows = 0;
@@ -211,14 +214,14 @@ absl::Status Table::AddRecord(const CsvReader& reader, const Places& places, Fil
   if (!target_.Add(target, reader.line())) {
     return Wrong(reader, config_.target(),
                  absl::StrCat("found ", Quoted(target), ", expected ", target_.Expectation(),
-                              WhyNoNumber(target)));
+                              WhyNoNumber(target), target_.Advice()));
   }
   RUBATO_RETURN_IF_ERROR(AddNumbers(reader, places, file));
   for (size_t i = 0; i < categorical_.size(); ++i) {
     const absl::string_view field = fields[places.categorical[i]];
     if (IsMissing(field)) {
-      return Missing(reader, categorical_[i], field, "a name",
-                     "names have no mean; data.impute: drop leaves such lines out");
+      return Missing(reader, categorical_[i], field, "a text label",
+                     "data.impute: drop leaves such lines out; mean is for numbers only");
     }
     file->labels.push_back(names_[i].Number(field));
   }
@@ -257,6 +260,28 @@ absl::Status Table::Read(const std::string& path) {
                      ", expected at least one"));
   }
   return absl::OkStatus();
+}
+
+void Table::WarnOfIndices(Source* source) const {
+  constexpr int64_t kFewest = 10;  // rows that show that a column counts
+  if (config_.numeric_size() > 0) return;
+  const File& file = files_[0];
+  for (size_t column = 0; column < numeric_.size(); ++column) {
+    const auto value = [&](int64_t row) { return file.numbers[row * numeric_.size() + column]; };
+    const float first = value(0);
+    bool counts = file.rows >= kFewest && (first == 0 || first == 1);
+    for (int64_t row = 1; counts && row < file.rows; ++row) {
+      counts = value(row) == first + static_cast<float>(row);
+    }
+    const bool has_name = !numeric_[column].empty();
+    if (has_name && !counts) continue;
+    source->notes.push_back(absl::StrCat(
+        "warning: ", file.path, ": ",
+        has_name ? absl::StrCat("the column ", Quoted(numeric_[column]))
+                 : "a column without a name",
+        counts ? absl::StrCat(" counts the lines from ", first, " on, and") : "",
+        " is an input of the model; if it is an index, let data.numeric name the columns to use"));
+  }
 }
 
 absl::StatusOr<Source> Table::Finish() const {
@@ -298,6 +323,7 @@ absl::StatusOr<Source> Table::Finish() const {
   for (Examples* examples : {&source.train, &source.test}) {
     examples->shape = {static_cast<int64_t>(width), 0, 0};
   }
+  WarnOfIndices(&source);
   source.digest = DigestOf(source);
   return source;
 }

@@ -160,18 +160,45 @@ TEST_F(CsvTest, LetsMissingValuesBeAnErrorAMeanOrNoLine) {
                                                   "value (data.impute: drop)"));
   config_.set_impute(proto::Data::IMPUTE_MEAN);
   ExpectWrong(text, ":3: column price: ", "found \"\", a missing value, expected a number");
-  ExpectWrong("rooms,age,sea,price\n1,1,,1\n", ":2: column sea: ", "names have no mean");
+  ExpectWrong("rooms,age,sea,price\n1,1,,1\n", ":2: column sea: ",
+              "expected a text label (data.impute: drop leaves such lines out; mean is for numbers "
+              "only)");
   const auto marked = Read("rooms,age,sea,price\n1,NA,x,1\n, 2 ,x,1\n");
   RUBATO_ASSERT_OK(marked);
   EXPECT_THAT(marked->train.features, ElementsAre(1, IsNan(), 1, IsNan(), 2, 1));
   EXPECT_THAT(marked->notes, IsEmpty());
 }
 
+TEST_F(CsvTest, WarnsOfAnIndexThatBecameAnInput) {
+  std::string text = ",id,age,sea,price\n", gap = "id,age,sea,price\n";
+  for (int i = 0; i < 10; ++i) {
+    absl::StrAppend(&text, 7 * i, ",", i + 1, ",", i * i, ",x,1\n");
+    absl::StrAppend(&gap, i == 9 ? 10 : i, ",", i * i, ",x,1\n");
+  }
+  const auto source = Read(text);
+  RUBATO_ASSERT_OK(source);
+  const std::string is =
+      " is an input of the model; if it is an index, let data.numeric name the "
+      "columns to use";
+  EXPECT_THAT(source->notes,
+              ElementsAre("warning: " + folder_.Path("t.csv") + ": a column without a name" + is,
+                          "warning: " + folder_.Path("t.csv") +
+                              ": the column \"id\" counts the lines from 1 on, and" + is));
+  const auto with_gap = Read(gap);
+  RUBATO_ASSERT_OK(with_gap);
+  EXPECT_THAT(with_gap->notes, IsEmpty());
+  config_.add_numeric("id");
+  const auto asked_for = Read(text);
+  RUBATO_ASSERT_OK(asked_for);
+  EXPECT_THAT(asked_for->notes, IsEmpty());
+}
+
 TEST_F(CsvTest, NamesLineAndColumnOfWhatIsWrong) {
   ExpectWrong("rooms,age,sea,price\n3,old,near,200\n",
               ":2: column age: ", "found \"old\", expected a number");
-  ExpectWrong("rooms,age,sea,price\n3,1,near,dear\n",
-              ":2: column price: ", "found \"dear\", expected a number");
+  ExpectWrong("rooms,age,sea,price\n3,1,near,dear\n", ":2: column price: ",
+              "found \"dear\", expected a number (are the targets text labels? loss: "
+              "cross_entropy takes those)");
   ExpectWrong("rooms,age,sea,price\n3,1,near,1e60\n",
               ":2: column price: ", "found \"1e60\", expected a number of at most 3.4e38");
   ExpectWrong("rooms,age,sea,price\n3,1e39,near,1\n",

@@ -108,7 +108,8 @@ TEST_F(IdxTest, NamesAllMissingFilesAtOnce) {
 
 TEST_F(IdxTest, NamesAFolderThatIsNotThere) {
   EXPECT_THAT(ReadIdxFolder(Path("nowhere")),
-              IsError(absl::StatusCode::kNotFound, HasSubstr(Path("nowhere"))));
+              IsError(absl::StatusCode::kNotFound,
+                      AllOf(HasSubstr(Path("nowhere")), HasSubstr("download_data"))));
 }
 
 TEST_F(IdxTest, NamesAFileThatIsAFolder) {

@@ -26,6 +26,10 @@ class TargetColumn {
   absl::string_view Expectation() const {
     return classification_ ? "a label, a name or a finite number" : "a number";
   }
+  // To add to it, of a text where a number is expected.
+  absl::string_view Advice() const {
+    return classification_ ? "" : " (are the targets text labels? loss: cross_entropy takes those)";
+  }
 
   // Fills labels or values, and the names of the classes. InvalidArgument if there is one class
   // only, or if the test file has one that the training file lacks.

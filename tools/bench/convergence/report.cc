@@ -91,7 +91,29 @@ std::string MissesText(const Study& study, const ModeVerdict& verdict) {
   return text;
 }
 
-std::string SpeedText(const Study& study, const ModeVerdict& verdict) {
+constexpr char kAdvice[] = "train longer or set an easier target";
+
+// Of a mode that is neither faster nor slower: `baseline` is the verdict of the study's baseline.
+std::string NoVerdictText(const Study& study, const ModeVerdict& verdict,
+                          const ModeVerdict& baseline) {
+  const auto [low, high] = verdict.speedup;
+  const bool has_misses = verdict.misses + baseline.misses > 0;
+  if (has_misses && (low > 1 || high < 1)) {
+    return absl::StrFormat(
+        "was %.2f to %.2f times as fast as %s (%.4g %% confidence), but %d of %d runs missed the "
+        "target (of %s %d of %d): no verdict; %s",
+        low, high, study.baseline, 100 * (1 - verdict.level), verdict.misses, verdict.pairs,
+        study.baseline, baseline.misses, baseline.pairs, kAdvice);
+  }
+  return absl::StrFormat(
+      "cannot be told from %s: its speed is %.2f to %.2f of that (%.4g %% confidence)%s",
+      study.baseline, low, high, 100 * (1 - verdict.level),
+      verdict.misses > 0 ? absl::StrFormat(", and %d of %d runs miss the target; %s",
+                                           verdict.misses, verdict.pairs, kAdvice)
+                         : "");
+}
+
+std::string SpeedText(const Study& study, const ModeVerdict& verdict, const ModeVerdict& baseline) {
   const auto interval = [&](double low, double high) {
     return absl::StrFormat("%.2f to %.2f times (%.4g %% confidence)", low, high,
                            100 * (1 - verdict.level));
@@ -103,7 +125,7 @@ std::string SpeedText(const Study& study, const ModeVerdict& verdict) {
       return absl::StrFormat("cannot be judged by %d seeds: %d are needed", verdict.pairs,
                              PairsNeeded(static_cast<int>(study.modes.size()) - 1, kAlpha));
     case ModeVerdict::Speed::kNotReached:
-      return MissesText(study, verdict);
+      return absl::StrCat(MissesText(study, verdict), "; ", kAdvice);
     case ModeVerdict::Speed::kFaster:
       return absl::StrCat("is faster than ", study.baseline, " by ",
                           interval(verdict.speedup.first, verdict.speedup.second));
@@ -111,12 +133,7 @@ std::string SpeedText(const Study& study, const ModeVerdict& verdict) {
       return absl::StrCat("is slower than ", study.baseline, " by ",
                           interval(1 / verdict.speedup.second, 1 / verdict.speedup.first));
     case ModeVerdict::Speed::kCannotTell:
-      return absl::StrFormat(
-          "cannot be told from %s: its speed is %.2f to %.2f of that (%.4g %% confidence)%s",
-          study.baseline, verdict.speedup.first, verdict.speedup.second, 100 * (1 - verdict.level),
-          verdict.misses > 0 ? absl::StrFormat(", and %d of %d runs miss the target",
-                                               verdict.misses, verdict.pairs)
-                             : "");
+      return NoVerdictText(study, verdict, baseline);
   }
   return "";
 }
@@ -143,9 +160,12 @@ bool IsJudged(const ModeVerdict& verdict) {
 
 std::string Sentence(const Study& study, const Group& group, size_t mode) {
   const ModeVerdict& verdict = group.verdicts[mode];
-  std::string text = absl::StrCat(
-      "With ", ClusterText(study, group.workers, group.speeds), " ", AtScale(study, group.scale),
-      study.modes[mode], " ", SpeedText(study, verdict), QualityText(verdict, study.target), ".");
+  const size_t baseline =
+      std::find(study.modes.begin(), study.modes.end(), study.baseline) - study.modes.begin();
+  std::string text = absl::StrCat("With ", ClusterText(study, group.workers, group.speeds), " ",
+                                  AtScale(study, group.scale), study.modes[mode], " ",
+                                  SpeedText(study, verdict, group.verdicts[baseline]),
+                                  QualityText(verdict, study.target), ".");
   if (!verdict.suspicious.empty()) {
     std::vector<int> seeds;
     for (const int at : verdict.suspicious) seeds.push_back(group.seeds[at]);

@@ -121,6 +121,20 @@ TEST_F(ReportTest, EachOfTheSpeedsHasAVerdict) {
                     HasSubstr("| sync | 4, exponential | 10 of 10 |")));
 }
 
+TEST_F(ReportTest, AFastModeWhoseRunsMissTheTargetHasNoVerdict) {
+  cells_[3].result.outcome.reached = false;
+  cells_[14].result.outcome.reached = false;
+  EXPECT_THAT(Verdicts(study_, cells_)[1],
+              AllOf(HasSubstr("With 4 workers async was 1."),
+                    HasSubstr(" times as fast as sync (95 % confidence), but 1 of 10 runs missed "
+                              "the target (of sync 1 of 10): no verdict; train longer or set an "
+                              "easier target"),
+                    Not(HasSubstr("cannot be told"))));
+  for (int i = 10; i < 20; ++i) cells_[i].result.outcome.reached = false;
+  EXPECT_THAT(Verdicts(study_, cells_)[1],
+              AllOf(HasSubstr("does not reach "), HasSubstr("; train longer or set an easier")));
+}
+
 // Of three seeds nothing is judged, at no computing time.
 TEST_F(ReportTest, WhatIsNotJudgedDoesNotFlipAndDoesNotStay) {
   cells_.erase(cells_.begin() + 13, cells_.end());
