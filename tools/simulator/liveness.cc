@@ -32,13 +32,13 @@ bool HasRank(const proto::View& view, int rank) {
 // Whether the member of that rank has been, and does not wait for others.
 bool IsAtOneThingFor(SimTime time, int rank, const Simulation& simulation) {
   const proto::View& view = simulation.coordinator().view();
-  return std::any_of(
-      simulation.workers().begin(), simulation.workers().end(), [&](const auto& worker) {
-        // Another may have had its name in an earlier term.
-        return worker->id().rank == rank && worker->term() == view.term() &&
-               simulation.network().alive(worker->self()) && IsMember(view, worker->id()) &&
-               worker->busy() > time;
-      });
+  return std::any_of(simulation.workers().begin(), simulation.workers().end(),
+                     [&](const auto& worker) {
+                       // Another may have had its name in an earlier term.
+                       return worker->id().rank == rank && worker->term() == view.term() &&
+                              simulation.network().alive(worker->self()) &&
+                              IsMember(view, worker->id()) && worker->busy() > time;
+                     });
 }
 
 }  // namespace

@@ -67,8 +67,7 @@ size_t JobsOf(const Options& options) {
 absl::StatusOr<std::string> NumericsHere(const Study& study) {
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
   RUBATO_RETURN_IF_ERROR(FixIsa(job.device()));
-  RUBATO_ASSIGN_OR_RETURN(const ComputeDevice device,
-                          ComputeDevice::Choose(job.device()));
+  RUBATO_ASSIGN_OR_RETURN(const ComputeDevice device, ComputeDevice::Choose(job.device()));
   return device.numerics();
 }
 
