@@ -30,6 +30,7 @@
 #include "common/base/json.h"
 #include "common/base/last_words_file.h"
 #include "common/base/monotonic.h"
+#include "tools/command/log_line.h"
 
 namespace rubato {
 namespace {
@@ -124,23 +125,6 @@ std::vector<absl::string_view> Lines(absl::string_view log) {
   return absl::StrSplit(log, '\n', absl::SkipWhitespace());
 }
 
-// Whether Rubato's Log wrote the line, and it is of no failure.
-bool IsInfo(absl::string_view line) {
-  if (absl::StartsWith(line, "{")) {
-    const nlohmann::json json = ParseJson(line);
-    return json.is_object() && json.value("level", nlohmann::json()) == "info";
-  }
-  // TIME ROLE [RANK] [warning:] TEXT
-  const std::vector<absl::string_view> words = absl::StrSplit(line, absl::MaxSplits(' ', 4));
-  constexpr absl::string_view kTime = "2026-11-21T07:59:01.123Z";
-  if (words.size() < 3 || words[0].size() != kTime.size() || words[0].back() != 'Z') return false;
-  if (words[1] != "coordinator" && words[1] != "server" && words[1] != "worker") return false;
-  const auto is_worse = [](absl::string_view word) {
-    return word == "warning:" || word == "error:";
-  };
-  return std::none_of(words.begin() + 2, words.end(), is_worse);
-}
-
 // The exception of the last of Python's tracebacks, where its frames are indented; empty if there
 // is none.
 absl::string_view LastException(const std::vector<absl::string_view>& lines) {
@@ -150,7 +134,7 @@ absl::string_view LastException(const std::vector<absl::string_view>& lines) {
   const auto begin = std::find_if(lines.rbegin(), lines.rend(), begins).base();
   if (begin == lines.begin()) return "";
   const auto found = std::find_if(begin, lines.end(), [](absl::string_view line) {
-    return line.front() != ' ' && !IsInfo(line);
+    return line.front() != ' ' && !ParseLogLine(line).is_info;
   });
   return found == lines.end() ? "" : *found;
 }
@@ -159,8 +143,9 @@ absl::string_view LastException(const std::vector<absl::string_view>& lines) {
 absl::string_view LastUnmarked(const std::vector<absl::string_view>& lines) {
   const absl::string_view exception = LastException(lines);
   if (!exception.empty()) return exception;
-  const auto last = std::find_if(lines.rbegin(), lines.rend(),
-                                 [](absl::string_view line) { return !IsInfo(line); });
+  const auto last = std::find_if(lines.rbegin(), lines.rend(), [](absl::string_view line) {
+    return !ParseLogLine(line).is_info;
+  });
   return last == lines.rend() ? "" : *last;
 }
 

@@ -4,17 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
@@ -34,6 +31,7 @@
 #include "tools/command/certificates.h"
 #include "tools/command/command.h"
 #include "tools/command/log_file.h"
+#include "tools/command/log_line.h"
 #include "tools/command/say.h"
 
 namespace rubato {
@@ -58,44 +56,6 @@ constexpr absl::Duration kComesBack = absl::Seconds(10);
 
 // What a script says when it ends and its job does not (python/rubato/job.py).
 constexpr absl::string_view kEarlyEnd = "rubato: the script ends in epoch ";
-
-// A line of a process's log (see Log).
-struct LogLine {
-  std::string name;                    // who it says it is: "worker 3"; empty if it does not
-  std::optional<std::string> warning;  // what it warns of, with its fields
-};
-
-LogLine ParseLogLine(const std::string& line) {
-  LogLine parsed;
-  if (!absl::StartsWith(line, "{")) {
-    // TIME ROLE [RANK] [warning:] TEXT
-    std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 4));
-    words.resize(5);
-    if (words[1] != "coordinator" && words[1] != "server" && words[1] != "worker") return parsed;
-    int rank;
-    const bool has_rank = absl::SimpleAtoi(words[2], &rank);
-    parsed.name = has_rank ? absl::StrCat(words[1], " ", rank) : words[1];
-    constexpr absl::string_view kMark = " warning: ";
-    if (words[has_rank ? 3 : 2] == "warning:") {
-      parsed.warning = line.substr(line.find(kMark.data()) + kMark.size());
-    }
-    return parsed;
-  }
-  const auto json = ParseJson(line);
-  if (!json.is_object()) return parsed;
-  if (json.contains("role") && json["role"].is_string()) {
-    parsed.name = json["role"].get<std::string>();
-    if (json.contains("rank") && json["rank"].is_number_integer()) {
-      absl::StrAppend(&parsed.name, " ", json["rank"].get<int>());
-    }
-  }
-  if (TextAt(json, "level") == "warning") {
-    const auto fields = json.value("fields", nlohmann::json::object());
-    parsed.warning = TextAt(json, "message");
-    if (!fields.empty()) absl::StrAppend(&*parsed.warning, " ", JsonText(fields));
-  }
-  return parsed;
-}
 
 // Of a process for people. There is one coordinator.
 std::string ProcessName(const std::string& role, int rank) {

@@ -1,0 +1,39 @@
+#include "tools/command/log_line.h"
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+constexpr char kTime[] = "2026-11-21T07:59:01.123Z ";
+
+TEST(LogLineTest, HasTheProcessAndTheWarningInEitherFormat) {
+  const LogLine text = ParseLogLine(absl::StrCat(kTime, "worker 3 warning: waits for=2"));
+  EXPECT_EQ(text.name, "worker 3");
+  EXPECT_EQ(text.warning, "waits for=2");
+  EXPECT_FALSE(text.is_info);
+  const LogLine json = ParseLogLine(
+      R"({"role":"worker","rank":3,"level":"warning","message":"waits","fields":{"for":2}})");
+  EXPECT_EQ(json.name, "worker 3");
+  EXPECT_EQ(json.warning, R"(waits {"for":2})");
+  EXPECT_FALSE(json.is_info);
+}
+
+TEST(LogLineTest, IsInfoWhereLogReportsNoFailure) {
+  for (const std::string& line : {absl::StrCat(kTime, "coordinator training begins"),
+                                 absl::StrCat(kTime, "worker 0 takes part view=2"),
+                                 std::string(R"({"role":"server","rank":0,"level":"info"})")}) {
+    EXPECT_TRUE(ParseLogLine(line).is_info) << line;
+    EXPECT_FALSE(ParseLogLine(line).warning.has_value()) << line;
+  }
+  for (const std::string& line :
+       {absl::StrCat(kTime, "worker 0 error: it is over"), std::string("epoch 1 loss 0.5"),
+        std::string("at noon worker 0 rests"), std::string(R"({"loss": 0.5})"), std::string("{"),
+        std::string()}) {
+    EXPECT_FALSE(ParseLogLine(line).is_info) << line;
+  }
+}
+
+}  // namespace
+}  // namespace rubato
