@@ -62,7 +62,6 @@ absl::StatusOr<BlockStore> BlockStore::Create(const Placement& placement, int sh
     block.slots.assign(buffers.begin() + 1 + spares, buffers.end());
     for (const auto& slot : block.slots) block.slot_views.push_back(slot->values());
     block.slots_before.resize(slots);
-    block.slot_views_before.resize(slots);
     Initialize(layout, seed, values, block.current->values());
     store.blocks_.push_back(std::move(block));
   }
@@ -83,11 +82,10 @@ BlockStore::SlotViews BlockStore::WritableSlots(int64_t block) {
     absl::StatusOr<std::shared_ptr<FloatBuffer>> fresh = memory_.slots->Take(BlockSize(block));
     RUBATO_CHECK(fresh.ok());  // as in TakeSpare
     target.slots_before[i] = std::exchange(target.slots[i], *std::move(fresh));
-    target.slot_views_before[i] = std::as_const(*target.slots_before[i]).values().data();
     target.slot_views[i] = target.slots[i]->values();
   }
   std::atomic_thread_fence(std::memory_order_acquire);  // after what the last readers did
-  return {target.slot_views, target.slot_views_before};
+  return {target.slot_views, target.slots_before};
 }
 
 std::shared_ptr<FloatBuffer> BlockStore::TakeSpare(int64_t block) {
@@ -112,10 +110,7 @@ std::shared_ptr<FloatBuffer> BlockStore::TakeWritable(int64_t block) {
 
 void BlockStore::Publish(int64_t block, std::shared_ptr<FloatBuffer> next) {
   Block& target = at(block);
-  for (size_t i = 0; i < target.slots.size(); ++i) {
-    target.slots_before[i] = nullptr;
-    target.slot_views_before[i] = nullptr;
-  }
+  for (std::shared_ptr<FloatBuffer>& before : target.slots_before) before = nullptr;
   if (next != target.current) target.spare = std::exchange(target.current, std::move(next));
 }
 

@@ -42,7 +42,7 @@ class BlockStore {
   // updated in place because somebody else reads it (else null).
   struct SlotViews {
     absl::Span<const absl::Span<float>> to;
-    absl::Span<const float* const> from;
+    absl::Span<const std::shared_ptr<FloatBuffer>> from;
   };
   // Before each update, which ends with Publish, and writes all of them.
   SlotViews WritableSlots(int64_t block);
@@ -72,7 +72,6 @@ class BlockStore {
     std::vector<std::shared_ptr<FloatBuffer>> slots;
     std::vector<absl::Span<float>> slot_views;
     std::vector<std::shared_ptr<FloatBuffer>> slots_before;  // null: updated in place
-    std::vector<const float*> slot_views_before;
   };
 
   BlockStore(int64_t first_block, bool spares, const BlockMemory& memory)

@@ -145,7 +145,8 @@ ShardValues::Block FloatValues::Apply(const shard_action::Apply& action) {
     absl::InlinedVector<const float*, 4> slots_before;
     for (size_t i = 0; i < slots.to.size(); ++i) {
       slots_there.push_back(slots.to[i].subspan(offset, gradient.size()));
-      slots_before.push_back(slots.from[i] == nullptr ? nullptr : slots.from[i] + offset);
+      slots_before.push_back(slots.from[i] == nullptr ? nullptr
+                                                      : slots.from[i]->values().data() + offset);
     }
     const int64_t first = begin + static_cast<int64_t>(offset);
     groups_->Apply({first, first + static_cast<int64_t>(gradient.size())}, update,
