@@ -13,10 +13,12 @@
 namespace rubato {
 namespace {
 
+constexpr char kUnknown[] = "-";
+
 // The number under `key`, times `factor`, with `digits` after the point.
 std::string Number(const nlohmann::json& object, const char* key, int digits, double factor = 1) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) return "-";
+  if (found == object.end() || !found->is_number()) return kUnknown;
   return absl::StrFormat("%.*f", digits, factor * found->get<double>());
 }
 
@@ -80,16 +82,12 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
   if (!summary.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(run_path, "/summary.json is not a JSON object"));
   }
-  const auto is_known = [&summary](const char* key) {
-    const auto found = summary.find(key);
-    return found != summary.end() && found->is_number();
-  };
   const std::string test_loss = Number(summary, "test_loss", 4);
   // Where targets are numbers there is no accuracy.
   const std::string tested =
       summary.contains("test_accuracy")
           ? absl::StrCat("test accuracy  ", Number(summary, "test_accuracy", 2, 100), " %",
-                         is_known("test_loss") ? absl::StrCat("  (loss ", test_loss, ")") : "",
+                         test_loss != kUnknown ? absl::StrCat("  (loss ", test_loss, ")") : "",
                          "\n")
           : absl::StrCat("test loss      ", test_loss, "\n");
   const std::string validation_loss = Number(summary, "validation_loss", 4);
@@ -101,14 +99,13 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
           ? absl::StrCat("validation loss ", validation_loss, "\n")
           : "";
   // Nobody trains where nothing was left to train.
-  const bool trained =
-      is_known("samples_per_second") && summary["samples_per_second"].get<double>() > 0;
   const std::string speed =
-      trained ? absl::StrCat("speed          ", Number(summary, "samples_per_second", 0),
-                             " samples/s  (", Number(summary, "samples", 0), " samples, ",
-                             Number(summary, "steps", 0), " steps, ", Number(summary, "seconds", 1),
-                             " s)\n")
-              : "";
+      NumberAt(summary, "samples_per_second") > 0
+          ? absl::StrCat("speed          ", Number(summary, "samples_per_second", 0),
+                         " samples/s  (", Number(summary, "samples", 0), " samples, ",
+                         Number(summary, "steps", 0), " steps, ", Number(summary, "seconds", 1),
+                         " s)\n")
+          : "";
   const auto why = summary.find("stopped");
   const std::string stopped =
       why == summary.end() || !why->is_string()

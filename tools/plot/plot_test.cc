@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -46,8 +47,7 @@ std::string Between(const std::string& page, const std::string& begin, const std
 }
 
 nlohmann::json DataOf(const std::string& page) {
-  return nlohmann::json::parse(Between(page, "type=\"application/json\">", "</script>"), nullptr,
-                               false);
+  return ParseJson(Between(page, "type=\"application/json\">", "</script>"));
 }
 
 TEST(CurvesTest, ReadsKindsWithGaps) {

@@ -160,12 +160,11 @@ bool IsJudged(const ModeVerdict& verdict) {
 
 std::string Sentence(const Study& study, const Group& group, size_t mode) {
   const ModeVerdict& verdict = group.verdicts[mode];
-  const size_t baseline =
-      std::find(study.modes.begin(), study.modes.end(), study.baseline) - study.modes.begin();
-  std::string text = absl::StrCat("With ", ClusterText(study, group.workers, group.speeds), " ",
-                                  AtScale(study, group.scale), study.modes[mode], " ",
-                                  SpeedText(study, verdict, group.verdicts[baseline]),
-                                  QualityText(verdict, study.target), ".");
+  std::string text =
+      absl::StrCat("With ", ClusterText(study, group.workers, group.speeds), " ",
+                   AtScale(study, group.scale), study.modes[mode], " ",
+                   SpeedText(study, verdict, group.verdicts[IndexOf(study, study.baseline)]),
+                   QualityText(verdict, study.target), ".");
   if (!verdict.suspicious.empty()) {
     std::vector<int> seeds;
     for (const int at : verdict.suspicious) seeds.push_back(group.seeds[at]);

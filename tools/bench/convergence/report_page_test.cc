@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -56,8 +57,7 @@ class ReportPageTest : public ::testing::Test {
   static nlohmann::json DataOf(const std::string& page) {
     const std::string begin = "type=\"application/json\">";
     const size_t from = page.find(begin) + begin.size();
-    return nlohmann::json::parse(page.substr(from, page.find("</script>", from) - from), nullptr,
-                                 false);
+    return ParseJson(page.substr(from, page.find("</script>", from) - from));
   }
 
   Study study_;
