@@ -48,6 +48,8 @@ constexpr DType DTypeOf<BFloat16>() {
 
 absl::string_view DTypeName(DType dtype);  // "float32", ...
 int64_t BytesOf(DType dtype);              // of one value
+// Whether activations may be of this type: parameters and sums are float32 then.
+inline bool IsHalf(DType dtype) { return BytesOf(dtype) < BytesOf(DType::kFloat32); }
 
 // Sizes of the dimensions, outermost first. Up to four are kept without an allocation.
 using Shape = absl::InlinedVector<int64_t, 4>;

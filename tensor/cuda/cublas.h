@@ -12,11 +12,13 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "tensor/cuda/product.h"
+#include "tensor/cuda/toolkit_library.h"
 
 namespace rubato {
 
@@ -31,16 +33,15 @@ class CublasLibrary {
 
   template <typename Function>
   void Find(Function* function, const char* name) {
-    *function = reinterpret_cast<Function>(Address(name));
+    library_.Find(function, name);
   }
   // FailedPrecondition if a function was not found.
   absl::Status status() const;
 
  private:
-  void* Address(const char* function);
+  explicit CublasLibrary(ToolkitLibrary library) : library_(std::move(library)) {}
 
-  std::string name_, missing_;
-  void* handle_ = nullptr;
+  ToolkitLibrary library_;
 };
 
 // The library's functions.

@@ -1,5 +1,3 @@
-#include <dlfcn.h>
-
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,32 +8,19 @@
 namespace rubato {
 
 absl::StatusOr<CublasLibrary> CublasLibrary::Open(absl::string_view name) {
-  CublasLibrary library;
-  library.name_ = absl::StrCat("lib", name, ".so.", CUBLAS_VER_MAJOR);
-  // On the loader's own path, or where it lay beside the compiler.
-  const std::string beside = absl::StrCat(RUBATO_CUDA_FOLDER "/lib64/", library.name_);
-  for (const std::string& path : {library.name_, beside}) {
-    if (library.handle_ == nullptr) library.handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  }
-  if (library.handle_ == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cuBLAS is needed for the GPU, but ", library.name_,
-                     " was found neither on the loader's path (LD_LIBRARY_PATH) nor as ", beside));
-  }
-  return library;
-}
-
-void* CublasLibrary::Address(const char* function) {
-  void* const address = dlsym(handle_, function);
-  if (address == nullptr) missing_ = function;
-  return address;
+  const std::string file = absl::StrCat("lib", name, ".so.", CUBLAS_VER_MAJOR);
+  RUBATO_ASSIGN_OR_RETURN(
+      ToolkitLibrary library,
+      ToolkitLibrary::Open(file, absl::StrCat("cuBLAS is needed for the GPU, but ", file)));
+  return CublasLibrary(std::move(library));
 }
 
 absl::Status CublasLibrary::status() const {
-  if (missing_.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(name_, " has no function ", missing_,
-                                                    "; expected cuBLAS ", CUBLAS_VER_MAJOR, ".",
-                                                    CUBLAS_VER_MINOR, " or later"));
+  const absl::Status status = library_.status();
+  if (status.ok()) return status;
+  return absl::FailedPreconditionError(absl::StrCat(status.message(), "; expected cuBLAS ",
+                                                    CUBLAS_VER_MAJOR, ".", CUBLAS_VER_MINOR,
+                                                    " or later"));
 }
 
 absl::StatusOr<std::shared_ptr<const Cublas>> Cublas::Open() {

@@ -279,14 +279,13 @@ bool CudaQueue::MultiplyByCublas(const Product& product) {
 }
 
 int64_t CudaQueue::AttentionWorkspace(const Attention& attention, int64_t n) const {
-  const bool is_half = BytesOf(attention.dtype) < BytesOf(DType::kFloat32);
-  if (attention_ == nullptr || !is_half) return -1;
-  CheckCuda(cudaSetDevice(index_), "the choice of a GPU");
+  if (attention_ == nullptr || !IsHalf(attention.dtype)) return -1;
+  UseGpu(index_);
   return attention_->Workspace(attention, n);
 }
 
 void CudaQueue::Attend(const FusedAttention& fused) {
-  CheckCuda(cudaSetDevice(index_), "the choice of a GPU");
+  UseGpu(index_);
   attention_->Attend(fused);
 }
 

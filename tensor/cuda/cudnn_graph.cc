@@ -69,11 +69,6 @@ CudnnGraph::Tensor CudnnGraph::Inner(const Layout& layout, cudnnDataType_t type)
   return Make(inner_++, layout, type, CUDNN_ATTR_TENSOR_IS_VIRTUAL, 16);
 }
 
-void CudnnGraph::Add(cudnnBackendDescriptor_t operation, const char* what) {
-  all_.Finalize(operation, what);
-  operations_.push_back(operation);
-}
-
 cudnnBackendDescriptor_t CudnnGraph::MakePointwise(cudnnPointwiseMode_t mode,
                                                    cudnnDataType_t precision, int64_t axis) {
   const cudnnBackendDescriptor_t pointwise = all_.Make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
@@ -84,30 +79,35 @@ cudnnBackendDescriptor_t CudnnGraph::MakePointwise(cudnnPointwiseMode_t mode,
   return pointwise;
 }
 
+void CudnnGraph::AddOperation(cudnnBackendDescriptorType_t type, const char* what,
+                              std::initializer_list<Part> parts) {
+  const auto operation = all_.Make(type);
+  for (const auto& [attribute, descriptor] : parts) {
+    if (descriptor == nullptr) continue;
+    all_.Set(operation, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, descriptor);
+  }
+  all_.Finalize(operation, what);
+  operations_.push_back(operation);
+}
+
 CudnnGraph::Tensor CudnnGraph::Pointwise(cudnnPointwiseMode_t mode, Tensor x, Tensor y, Tensor b,
                                          Tensor t, cudnnDataType_t precision) {
-  const auto function = MakePointwise(mode, precision, /*axis=*/-1);
-  const auto operation = all_.Make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  const auto set = [&](cudnnBackendAttributeName_t attribute, Tensor tensor) {
-    if (tensor != nullptr) all_.Set(operation, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, tensor);
-  };
-  set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function);
-  set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-  set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
-  set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t);
-  set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-  Add(operation, "an operation on single values");
+  AddOperation(
+      CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "an operation on single values",
+      {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, MakePointwise(mode, precision, /*axis=*/-1)},
+       {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x},
+       {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b},
+       {CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t},
+       {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y}});
   return y;
 }
 
 CudnnGraph::Tensor CudnnGraph::Indices(int64_t axis, Tensor x, Tensor y) {
-  const auto function = MakePointwise(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, axis);
-  const auto operation = all_.Make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-           function);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, x);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, y);
-  Add(operation, "indices");
+  AddOperation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "indices",
+               {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+                 MakePointwise(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, axis)},
+                {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x},
+                {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y}});
   return y;
 }
 
@@ -115,12 +115,11 @@ CudnnGraph::Tensor CudnnGraph::Multiply(Tensor a, Tensor b, Tensor c) {
   const auto product = all_.Make(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   all_.Set(product, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   all_.Finalize(product, "a product");
-  const auto operation = all_.Make(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, product);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, a);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, b);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_MATMUL_CDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, c);
-  Add(operation, "a product");
+  AddOperation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, "a product",
+               {{CUDNN_ATTR_OPERATION_MATMUL_DESC, product},
+                {CUDNN_ATTR_OPERATION_MATMUL_ADESC, a},
+                {CUDNN_ATTR_OPERATION_MATMUL_BDESC, b},
+                {CUDNN_ATTR_OPERATION_MATMUL_CDESC, c}});
   return c;
 }
 
@@ -129,20 +128,16 @@ CudnnGraph::Tensor CudnnGraph::Reduce(cudnnReduceTensorOp_t op, Tensor x, Tensor
   all_.Set(reduction, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, op);
   all_.Set(reduction, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   all_.Finalize(reduction, "a reduction");
-  const auto operation = all_.Make(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-           reduction);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, x);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, y);
-  Add(operation, "a reduction");
+  AddOperation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, "a reduction",
+               {{CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction},
+                {CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x},
+                {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y}});
   return y;
 }
 
 CudnnGraph::Tensor CudnnGraph::Reshape(Tensor x, Tensor y) {
-  const auto operation = all_.Make(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, x);
-  all_.Set(operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, y);
-  Add(operation, "another shape");
+  AddOperation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, "another shape",
+               {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x}, {CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y}});
   return y;
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -80,7 +81,10 @@ class CudnnGraph {
               cudnnBackendAttributeName_t kind, int64_t alignment);
   cudnnBackendDescriptor_t MakePointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision,
                                          int64_t axis);
-  void Add(cudnnBackendDescriptor_t operation, const char* what);
+  // An operation of these parts, of which those that are null are left out.
+  using Part = std::pair<cudnnBackendAttributeName_t, cudnnBackendDescriptor_t>;
+  void AddOperation(cudnnBackendDescriptorType_t type, const char* what,
+                    std::initializer_list<Part> parts);
 
   CudnnDescriptors& all_;
   int64_t inner_ = 1000;  // ids of inner tensors are from here on

@@ -1,9 +1,9 @@
 #include "tensor/cuda/cudnn_library.h"
 
-#include <dlfcn.h>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/status.h"
+#include "tensor/cuda/toolkit_library.h"
 
 namespace rubato {
 namespace {
@@ -18,24 +18,11 @@ std::string VersionText(size_t version) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Cudnn>> Cudnn::Open() {
-  const std::string name = absl::StrCat("libcudnn.so.", CUDNN_MAJOR);
-  // On the loader's own path, or where it lay beside the compiler.
-  const std::string beside = absl::StrCat(RUBATO_CUDA_FOLDER "/lib64/", name);
-  void* library = nullptr;
-  for (const std::string& path : {name, beside}) {
-    if (library == nullptr) library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  }
-  if (library == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cuDNN, ", name,
-                     ", was found neither on the loader's path (LD_LIBRARY_PATH) nor as ", beside));
-  }
+  const std::string file = absl::StrCat("libcudnn.so.", CUDNN_MAJOR);
+  RUBATO_ASSIGN_OR_RETURN(ToolkitLibrary library,
+                          ToolkitLibrary::Open(file, absl::StrCat("cuDNN, ", file, ",")));
   auto cudnn = std::make_shared<Cudnn>();
-  std::string missing;
-  const auto find = [&](auto* function, const char* symbol) {
-    *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library, symbol));
-    if (*function == nullptr) missing = symbol;
-  };
+  const auto find = [&](auto* function, const char* name) { library.Find(function, name); };
   find(&cudnn->Create, "cudnnCreate");
   find(&cudnn->Destroy, "cudnnDestroy");
   find(&cudnn->SetStream, "cudnnSetStream");
@@ -48,9 +35,7 @@ absl::StatusOr<std::shared_ptr<const Cudnn>> Cudnn::Open() {
   find(&cudnn->GetAttribute, "cudnnBackendGetAttribute");
   find(&cudnn->Finalize, "cudnnBackendFinalize");
   find(&cudnn->Execute, "cudnnBackendExecute");
-  if (!missing.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(name, " has no function ", missing));
-  }
+  RUBATO_RETURN_IF_ERROR(library.status());
   if (cudnn->GetVersion() < kOldest) {
     return absl::FailedPreconditionError(absl::StrCat(
         "found cuDNN ", cudnn->Version(), ", expected ", VersionText(kOldest), " or later"));

@@ -92,8 +92,7 @@ bool EmulatedQueue::AskLibrary(const Product& product) {
 }
 
 int64_t EmulatedQueue::AttentionWorkspace(const Attention& attention, int64_t n) {
-  const bool is_half = attention.dtype == DType::kBFloat16 || attention.dtype == DType::kFloat16;
-  if (attention_ == AttentionForm::kProducts || !is_half) return -1;
+  if (attention_ == AttentionForm::kProducts || !IsHalf(attention.dtype)) return -1;
   has_fused_ = true;
   return PlainAttentionWorkspace(attention, n);
 }

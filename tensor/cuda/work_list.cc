@@ -44,7 +44,7 @@ class ListingQueue {
   }
 
   int64_t AttentionWorkspace(const Attention& attention, int64_t n) const {
-    const bool is_fused = attention_ == AttentionForm::kFused && BytesOf(attention.dtype) == 2;
+    const bool is_fused = attention_ == AttentionForm::kFused && IsHalf(attention.dtype);
     return is_fused ? CudnnAttentionWorkspace(attention, n) : -1;
   }
   void Attend(const FusedAttention& fused) {

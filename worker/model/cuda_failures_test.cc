@@ -1,7 +1,4 @@
 // Every failure of CUDA's and cuBLAS's in a model's first steps: one sentence, and an end in order.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -17,14 +14,14 @@
 #include "tensor/cuda/cuda_device.h"
 #include "tensor/cuda/fake_cublas.h"
 #include "tensor/cuda/fake_cuda.h"
+#include "tensor/cuda/run_apart.h"
 #include "worker/model/model.h"
 #include "worker/model/preset_trajectory.h"
 
 namespace rubato {
 namespace {
 
-constexpr int kLeaks = 3;          // exit code: what failed has left something
-constexpr unsigned kSeconds = 60;  // after which a child hangs
+constexpr int kLeaks = 3;  // exit code: what failed has left something
 
 // What a worker does until it trains, and three steps: as it comes, recorded, and the recording.
 // calls: before the end, of CUDA's and of cuBLAS's.
@@ -53,37 +50,15 @@ absl::Status Train(int64_t calls[2] = nullptr) {
   return absl::OkStatus();
 }
 
-struct Ended {
-  int code = -1;  // or that of no exit
-  std::string said;
-};
-
 // Trains in a process of its own, where something fails.
 Ended TrainWith(const std::function<void()>& harm) {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[1]);
-    alarm(kSeconds);
-    TheFakeCuda() = FakeCuda();
-    ResetFakeCublas();
+  return RunApart([&] {
     harm();
     const absl::Status status = Train();
     if (!status.ok()) std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
     const bool leaks = TheFakeCuda().live != 0 || TheFakeCublas().live != 0;
-    _exit(!status.ok() && leaks && !TheFakeCuda().stays ? kLeaks : status.ok() ? 0 : 1);
-  }
-  close(ends[1]);
-  Ended ended;
-  char part[512];
-  for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0;) ended.said.append(part, n);
-  close(ends[0]);
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
-  return ended;
+    return !status.ok() && leaks && !TheFakeCuda().stays ? kLeaks : status.ok() ? 0 : 1;
+  });
 }
 
 void ExpectOneSentence(const Ended& ended, const std::string& of) {

@@ -11,8 +11,6 @@
 
 namespace rubato {
 
-// Whether a device's activations are of this type and its parameters of another.
-inline bool IsHalf(DType dtype) { return BytesOf(dtype) < BytesOf(DType::kFloat32); }
 // Of the host's values beside a device that computes in `dtype`.
 inline DType HostTypeOf(DType dtype) { return dtype == DType::kFloat64 ? dtype : DType::kFloat32; }
 

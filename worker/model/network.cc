@@ -39,7 +39,7 @@ LayerContext Network::ContextOf(size_t node, const std::vector<int64_t>& scratch
   context.kernels = kernels_;
   context.key = inputs_.keys + node;
   const int64_t saved = layer.saved_size(*kernels_, arena_.dtype(), n_);
-  if (layer.SavesStatistics() && BytesOf(arena_.dtype()) < BytesOf(DType::kFloat32)) {
+  if (layer.SavesStatistics() && IsHalf(arena_.dtype())) {
     const TensorRef values = arena_.Slice(plan_.saved[node], {2 * saved});
     context.saved = TensorRef::At(const_cast<void*>(values.address()), DType::kFloat32, {saved});
   } else {

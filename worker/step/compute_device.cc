@@ -147,13 +147,12 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
 }
 
 absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open(int i) const {
-  const bool is_half = BytesOf(numbers_.dtype) < BytesOf(DType::kFloat32);
   switch (kind_) {
     case Kind::kCpu:
       return std::unique_ptr<Device>();
     case Kind::kGpu:
       return OpenGpu(gpus_[i], numbers_.products,
-                     is_half ? numbers_.attention : AttentionForm::kProducts);
+                     IsHalf(numbers_.dtype) ? numbers_.attention : AttentionForm::kProducts);
     case Kind::kEmulatedGpu:
       break;
   }

@@ -1,8 +1,5 @@
 // Several GPUs of one worker, each with a thread, over a CUDA runtime of the tests' own: its rules
 // hold for each thread, and a failure tells which GPU it was.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -18,6 +15,7 @@
 #include "tensor/cuda/cuda_device.h"
 #include "tensor/cuda/fake_cublas.h"
 #include "tensor/cuda/fake_cuda.h"
+#include "tensor/cuda/run_apart.h"
 #include "worker/step/micro_batches.h"
 
 namespace rubato {
@@ -26,7 +24,6 @@ namespace {
 using ::testing::MatchesRegex;
 
 constexpr int64_t kSamples = 32, kBatch = 16, kLeaves = 8;
-constexpr unsigned kSeconds = 60;  // after which a child hangs
 
 Dataset Data() {
   Examples examples;
@@ -94,28 +91,13 @@ TEST_F(CudaLanesTest, KeepTheRulesOfTheirThreadsAndGiveBackAll) {
 }
 
 // What a process of its own says whose call number `call` fails, and how it ends.
-std::pair<int, std::string> TrainWith(int64_t call, cudaError_t error) {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[1]);
-    alarm(kSeconds);
-    TheFakeCuda() = FakeCuda();
+Ended TrainWith(int64_t call, cudaError_t error) {
+  return RunApart([&] {
     TheFakeCuda().fails_at = call;
     TheFakeCuda().error = error;
     TheFakeCuda().stays = true;
-    _exit(Train().ok() ? 0 : 3);
-  }
-  close(ends[1]);
-  std::string said;
-  char part[512];
-  for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0;) said.append(part, n);
-  close(ends[0]);
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, said};
+    return Train().ok() ? 0 : 3;
+  });
 }
 
 // In the midst of steps, whichever thread makes the call.
