@@ -85,7 +85,7 @@ Process& ClusterTest::StartServer(int shard, const Arguments& set, const Argumen
 }
 
 Process& ClusterTest::StartWorker(const Arguments& set, const Arguments& more) {
-  Arguments arguments = {"worker/rubato-worker", "--config", "job.yaml"};
+  Arguments arguments = {worker_, "--config", "job.yaml"};
   for (const std::string& override : set) arguments.insert(arguments.end(), {"--set", override});
   arguments.insert(arguments.end(), more.begin(), more.end());
   return Start(arguments);

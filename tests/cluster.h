@@ -60,6 +60,9 @@ class ClusterTest : public testing::Test {
   // The address at which shard 0, which writes to `run_dir`, listens.
   std::string AwaitAddress(const std::string& run_dir, const Process& shard_0) const;
 
+ protected:
+  std::string worker_ = "worker/rubato-worker";  // that StartWorker starts
+
  private:
   std::string folder_ = testing::TempDir() + "/rubato_XXXXXX";
   std::list<Process> processes_;

@@ -7,20 +7,19 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/cluster.h"
+#include "tests/emulated_gpus.h"
+#include "tools/bench/cluster_step.h"
 
 namespace rubato {
 namespace {
 
 using ::testing::HasSubstr;
 
-class EmulatedGpuTest : public ClusterTest {
+class EmulatedGpuTest : public EmulatedGpusTest {
  protected:
-  EmulatedGpuTest() { setenv("RUBATO_TEST_GPU", "emulated", 1); }
-  ~EmulatedGpuTest() override { unsetenv("RUBATO_TEST_GPU"); }
-
   double LossAtTheEnd(const std::string& run) const {
     return Metrics(run, "train").back()["loss"].get<double>();
   }
@@ -31,7 +30,7 @@ TEST_F(EmulatedGpuTest, SyncResultsDoNotDependOnTheCluster) {
   Train("more", {"device=cuda", "train.micro_batches=4", "cluster.workers=3", "cluster.servers=2"});
   EXPECT_EQ(Summary("more")["digest"], Summary("one")["digest"]);
   EXPECT_THAT(ReadText(Path("one/job.yaml")), HasSubstr("type: cuda"));
-  setenv("RUBATO_TEST_GPU", "none", 1);
+  SetGpus("none");
   Train("cpu", {"device=cpu", "train.micro_batches=4"});
   // 40 steps of roundings apart.
   EXPECT_NEAR(LossAtTheEnd("one"), LossAtTheEnd("cpu"), 1e-3 * LossAtTheEnd("cpu"));
@@ -40,7 +39,7 @@ TEST_F(EmulatedGpuTest, SyncResultsDoNotDependOnTheCluster) {
 
 // A worker's GPUs add up along the tree that workers add up along, and one sum leaves them.
 TEST_F(EmulatedGpuTest, ResultsDoNotDependOnHowManyGpusAWorkerHas) {
-  setenv("RUBATO_TEST_GPU", "emulated:4", 1);
+  SetGpus("emulated:4");
   const auto train = [&](const std::string& run, int workers, int gpus) {
     Train(run, {"device=cuda", "train.micro_batches=8", absl::StrCat("cluster.workers=", workers),
                 absl::StrCat("cluster.gpus_per_worker=", gpus)});
@@ -63,7 +62,7 @@ TEST_F(EmulatedGpuTest, ResultsDoNotDependOnHowManyGpusAWorkerHas) {
 
 // On arrival, too, a worker is one, with contributions of the same size.
 TEST_F(EmulatedGpuTest, OnArrivalAWorkerIsOneWhateverGpusItHas) {
-  setenv("RUBATO_TEST_GPU", "emulated:4", 1);
+  SetGpus("emulated:4");
   for (const int gpus : {1, 4}) {
     Train(absl::StrCat("async-", gpus),
           {"device=cuda", "train.micro_batches=4", "consistency=async",
@@ -75,7 +74,7 @@ TEST_F(EmulatedGpuTest, OnArrivalAWorkerIsOneWhateverGpusItHas) {
 
 // With CUDA a GPU's failure ends its process.
 TEST_F(EmulatedGpuTest, AWorkerGoesOnWithoutAGpuThatHasFailed) {
-  setenv("RUBATO_TEST_GPU", "emulated:4", 1);
+  SetGpus("emulated:4");
   const Arguments job = {"device=cuda", "train.micro_batches=8"};
   Train("one", job);
   setenv("RUBATO_TEST_GPU_FAILS", absl::StrCat("2:60:", Path("failed")).c_str(), 1);
@@ -92,7 +91,7 @@ TEST_F(EmulatedGpuTest, AWorkerGoesOnWithoutAGpuThatHasFailed) {
 }
 
 TEST_F(EmulatedGpuTest, TooFewGpusEndWith2AndASentence) {
-  setenv("RUBATO_TEST_GPU", "emulated:3", 1);
+  SetGpus("emulated:3");
   const Process::Result result =
       StartTrain("run", {"device=cuda", "cluster.workers=2", "cluster.gpus_per_worker=2"}).Wait();
   EXPECT_EQ(result.code, 2);
@@ -133,32 +132,23 @@ TEST_F(EmulatedGpuTest, StepsThroughAServerAreMeasured) {
   for (const std::string model :
        {"{preset: char_gpt, blocks: 1, heads: 2, channels: 16}", "resnet20"}) {
     const bool is_text = model != "resnet20";
-    std::vector<std::string> arguments = {"tools/rubato",
-                                          "bench",
-                                          "step",
-                                          "--device",
-                                          "cuda",
-                                          "--precision",
-                                          "bf16",
-                                          "--batch",
-                                          "2",
-                                          "--servers",
-                                          "1",
-                                          "--workers",
-                                          "1",
-                                          "--seconds",
-                                          "8",
-                                          "--json",
-                                          "--model",
-                                          model,
-                                          "--accumulate",
-                                          is_text ? "3" : "2"};
+    ClusterStepBench bench;
+    bench.model = model;
+    bench.device = "cuda";
+    bench.precision = "bf16";
+    bench.batch = 2;
+    bench.workers = 1;
+    bench.seconds = 8;
+    bench.accumulate = is_text ? 3 : 2;
     if (is_text) {
-      arguments.insert(arguments.end(), {"--shape", "8", "--classes", "3000"});
+      bench.shape = {8};
+      bench.classes = 3000;
     }
-    const Process::Result result = Start(arguments).Wait();
-    ASSERT_EQ(result.code, 0) << result.err;
-    const nlohmann::json measured = nlohmann::json::parse(result.out);
+    const absl::StatusOr<std::string> text = BenchClusterStep(bench, /*json=*/true);
+    RUBATO_ASSERT_OK(text);
+    const nlohmann::json measured = nlohmann::json::parse(*text);
+    EXPECT_EQ(measured["device"], "cuda");
+    EXPECT_TRUE(measured["flops_share_of_peak"].is_null()) << "what a GPU reaches is not known";
     EXPECT_GT(measured["samples_per_second"], 0);
     EXPECT_EQ(measured["accumulate"], is_text ? 3 : 2);
     EXPECT_GE(measured["communication_hidden"], 0);
@@ -167,7 +157,7 @@ TEST_F(EmulatedGpuTest, StepsThroughAServerAreMeasured) {
 }
 
 TEST_F(EmulatedGpuTest, WithoutAGpuCudaEndsWith2AndASentence) {
-  setenv("RUBATO_TEST_GPU", "none", 1);
+  SetGpus("none");
   setenv("CUDA_VISIBLE_DEVICES", "", 1);  // none, where there are some
   const Process::Result result = StartTrain("run", {"device=cuda"}).Wait();
   unsetenv("CUDA_VISIBLE_DEVICES");

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/cluster.h"
+#include "tests/emulated_gpus.h"
 #include "tests/sequential_sgd.h"
 #include "tests/worker_trace.h"
 
@@ -20,16 +20,10 @@ namespace {
 
 constexpr int64_t kSamples = 1536, kBatch = 64;
 
-class OverflowTest : public ClusterTest {
+class OverflowTest : public EmulatedGpusTest {
  protected:
-  OverflowTest() {
-    setenv("RUBATO_TEST_GPU", "emulated", 1);
-    setenv("RUBATO_TEST_TRACE", folder().c_str(), 1);
-  }
-  ~OverflowTest() override {
-    unsetenv("RUBATO_TEST_GPU");
-    unsetenv("RUBATO_TEST_TRACE");
-  }
+  OverflowTest() { setenv("RUBATO_TEST_TRACE", folder().c_str(), 1); }
+  ~OverflowTest() override { unsetenv("RUBATO_TEST_TRACE"); }
 
   static Arguments JobOf(const std::string& mode) {
     return {"cluster.servers=2", "cluster.workers=2", "consistency=" + mode,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -14,9 +13,8 @@
 #include "common/base/check.h"
 #include "common/base/isa.h"
 #include "common/base/status.h"
-#include "tensor/cuda/cuda_device.h"
 #include "tensor/kernels.h"
-#include "worker/step/test_gpus.h"
+#include "worker/step/host_gpus.h"
 
 namespace rubato {
 
@@ -80,8 +78,7 @@ absl::Status ComputeDevice::ChooseGpus(const GpuShare& share, int count) {
                                      count, " are there"));
   }
   for (int i = 0; i < gpus();) {
-    absl::StatusOr<std::string> model = "emulated";
-    if (kind_ == Kind::kGpu) model = GpuModel(gpus_[i]);
+    absl::StatusOr<std::string> model = host_->Model(gpus_[i]);
     if (model.ok()) {
       models_[gpus_[i++]] = *std::move(model);
     } else if (!LeaveOut(i, model.status())) {
@@ -114,11 +111,10 @@ std::string ComputeDevice::note() const {
 absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
                                                     const GpuShare& share) {
   ComputeDevice chosen;
-  const std::optional<int> emulated = CountTestGpus();
   if (device.type() != proto::Device::TYPE_CPU) {
-    const absl::StatusOr<int> count = emulated.has_value() ? *emulated : CountGpus();
+    chosen.host_ = &GpusOfThisHost();
+    const absl::StatusOr<int> count = chosen.host_->Count();
     if (count.ok()) {
-      chosen.kind_ = emulated.has_value() ? Kind::kEmulatedGpu : Kind::kGpu;
       RUBATO_RETURN_IF_ERROR(chosen.ChooseGpus(share, *count));
     } else if (device.type() == proto::Device::TYPE_CUDA) {
       return absl::FailedPreconditionError(
@@ -147,35 +143,19 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
 }
 
 absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open(int i) const {
-  switch (kind_) {
-    case Kind::kCpu:
-      return std::unique_ptr<Device>();
-    case Kind::kGpu:
-      return OpenGpu(gpus_[i], numbers_.products,
+  if (is_cpu()) return std::unique_ptr<Device>();
+  return host_->Open(gpus_[i], numbers_.products,
                      IsHalf(numbers_.dtype) ? numbers_.attention : AttentionForm::kProducts);
-    case Kind::kEmulatedGpu:
-      break;
-  }
-  return OpenTestGpu(gpus_[i], numbers_.products, numbers_.attention);
 }
 
 absl::StatusOr<std::unique_ptr<ProductTimer>> ComputeDevice::OpenTimer() const {
   RUBATO_CHECK(!is_cpu());
-  if (kind_ == Kind::kGpu) return OpenProductTimer(gpus_[0], numbers_.products);
-  return MakeEmulatedProductTimer(numbers_.products);
+  return host_->OpenTimer(gpus_[0], numbers_.products);
 }
 
 std::string ComputeDevice::numerics(const std::string& fused_by) const {
-  const std::string attention = fused_by.empty() ? "" : absl::StrCat(", ", fused_by);
-  switch (kind_) {
-    case Kind::kCpu:
-      break;
-    case Kind::kGpu:
-      return absl::StrCat("cuda, ", precision_, ", ", Models(), attention);
-    case Kind::kEmulatedGpu:
-      return absl::StrCat("emulated cuda, ", precision_, ", ", MatMulSignature(), attention);
-  }
-  return absl::StrCat("cpu, ", MatMulSignature());
+  if (is_cpu()) return absl::StrCat("cpu, ", MatMulSignature());
+  return absl::StrCat("cuda, ", precision_, ", ", Models(), fused_by.empty() ? "" : ", ", fused_by);
 }
 
 }  // namespace rubato

@@ -14,6 +14,7 @@
 #include "tensor/cuda/product.h"
 #include "tensor/cuda/product_timer.h"
 #include "tensor/device.h"
+#include "worker/step/host_gpus.h"
 
 namespace rubato {
 
@@ -56,7 +57,7 @@ class ComputeDevice {
   static absl::StatusOr<ComputeDevice> Choose(const proto::Device& device,
                                               const GpuShare& share = {});
 
-  bool is_cpu() const { return kind_ == Kind::kCpu; }
+  bool is_cpu() const { return gpus_.empty(); }
   // 0 on the CPU.
   int gpus() const { return static_cast<int>(gpus_.size()); }
   // Of a model's share, of the i-th GPU of these. Null on the CPU. Errors as OpenGpu.
@@ -76,14 +77,12 @@ class ComputeDevice {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  enum class Kind { kCpu, kGpu, kEmulatedGpu };
-
   // Of the `count` that there are.
   absl::Status ChooseGpus(const GpuShare& share, int count);
   // "NVIDIA H200, cuBLAS 13.1.0", or several.
   std::string Models() const;
 
-  Kind kind_ = Kind::kCpu;
+  const HostGpus* host_ = nullptr;
   int count_ = 0;
   std::vector<int> gpus_;
   std::map<int, std::string> models_;  // of GPUs

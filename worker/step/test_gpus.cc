@@ -4,11 +4,14 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -16,6 +19,8 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "tensor/cuda/emulated_device.h"
+#include "tensor/kernels.h"
+#include "worker/step/host_gpus.h"
 
 namespace rubato {
 namespace {
@@ -66,34 +71,51 @@ class FailingGpu final : public Device {
   const std::unique_ptr<Device> gpu_;
 };
 
-}  // namespace
-
-std::optional<int> CountTestGpus() {
-  const char* const test = std::getenv(kTestGpuVariable);
-  absl::string_view text = test == nullptr ? "" : test;
-  if (!absl::ConsumePrefix(&text, "emulated")) return std::nullopt;
-  if (text.empty()) return 1;
-  int count = 0;
-  RUBATO_CHECK(absl::ConsumePrefix(&text, ":") && absl::SimpleAtoi(text, &count) && count > 0);
-  return count;
-}
-
-absl::StatusOr<std::unique_ptr<Device>> OpenTestGpu(int index, ProductPrecision precision,
-                                                    AttentionForm attention) {
-  EmulatedDeviceOptions options;
-  options.precision = precision;
-  options.attention = attention;
-  options.seed += index;  // each with another order of work
-  std::unique_ptr<Device> device = MakeEmulatedDevice(options);
-  const char* const fails = std::getenv(kTestGpuFailsVariable);
-  const std::vector<std::string> words = absl::StrSplit(fails == nullptr ? "" : fails, ':');
-  int gpu = -1, waits = 0;
-  if (words.size() != 3 || !absl::SimpleAtoi(words[0], &gpu) || gpu != index) return device;
-  RUBATO_CHECK(absl::SimpleAtoi(words[1], &waits));
-  if (access(words[2].c_str(), F_OK) == 0) {
-    return absl::InternalError("the choice of a GPU failed: it was told to");
+class TestGpus final : public HostGpus {
+ public:
+  absl::StatusOr<int> Count() const override {
+    absl::string_view text = std::getenv(kTestGpuVariable);
+    int count = 1;
+    RUBATO_CHECK(absl::ConsumePrefix(&text, "emulated"));
+    if (absl::ConsumePrefix(&text, ":")) RUBATO_CHECK(absl::SimpleAtoi(text, &count) && count > 0);
+    return count;
   }
-  return std::unique_ptr<Device>(new FailingGpu(index, waits, words[2], std::move(device)));
+
+  absl::StatusOr<std::string> Model(int) const override {
+    return absl::StrCat("emulated by ", MatMulSignature());
+  }
+
+  absl::StatusOr<std::unique_ptr<Device>> Open(int gpu, ProductPrecision precision,
+                                               AttentionForm attention) const override {
+    EmulatedDeviceOptions options;
+    options.precision = precision;
+    options.attention = attention;
+    options.seed += gpu;  // each with another order of work
+    std::unique_ptr<Device> device = MakeEmulatedDevice(options);
+    const char* const fails = std::getenv(kTestGpuFailsVariable);
+    const std::vector<std::string> words = absl::StrSplit(fails == nullptr ? "" : fails, ':');
+    int failing = -1, waits = 0;
+    if (words.size() != 3 || !absl::SimpleAtoi(words[0], &failing) || failing != gpu) return device;
+    RUBATO_CHECK(absl::SimpleAtoi(words[1], &waits));
+    if (access(words[2].c_str(), F_OK) == 0) {
+      return absl::InternalError("the choice of a GPU failed: it was told to");
+    }
+    return std::unique_ptr<Device>(new FailingGpu(gpu, waits, words[2], std::move(device)));
+  }
+
+  absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer(
+      int, ProductPrecision precision) const override {
+    return MakeEmulatedProductTimer(precision);
+  }
+};
+
+const HostGpus* IfAskedFor() {
+  static const TestGpus* const kGpus = new TestGpus;
+  const char* const test = std::getenv(kTestGpuVariable);
+  return absl::StartsWith(test == nullptr ? "" : test, "emulated") ? kGpus : nullptr;
 }
 
+[[maybe_unused]] const bool kSubstituted = (SubstituteHostGpus(&IfAskedFor), true);
+
+}  // namespace
 }  // namespace rubato
