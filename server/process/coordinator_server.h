@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/idle_thread.h"
 #include "common/base/log.h"
 #include "common/base/process_exit.h"
 #include "common/files/record_file.h"
@@ -102,6 +103,7 @@ class CoordinatorServer {
   std::optional<MetricsRecorder> metrics_;
   std::optional<RecordFile> journal_;
   std::optional<RunFiles> files_;
+  IdleThread idle_;
   bool has_view_ = false;
 };
 
