@@ -57,7 +57,7 @@ TEST_F(AllowedTest, AProgressOfWhatOthersCompute) {
   Begin();
   Receive(3, Computed(0, {0, 2}, 1, 2));
   EXPECT_THAT(Reason(3), HasSubstr("progress.first_leaf: found 0 of step 0, expected"));
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) says what no worker")));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) sent an invalid message")));
   EXPECT_TRUE(lines_.empty());
 }
 
@@ -105,7 +105,7 @@ TEST_F(AllowedTest, ViewsAndSnapshotsThatAreStillToCome) {
     lie.tell(&message);
     Receive(1, message);
     ASSERT_TRUE(end_.has_value());
-    EXPECT_THAT(end_->message(), HasSubstr(absl::StrCat("no shard says: ", lie.field)));
+    EXPECT_THAT(end_->message(), HasSubstr(absl::StrCat("invalid message: ", lie.field)));
   }
 }
 
@@ -128,7 +128,7 @@ TEST_F(AllowedTest, WhatAShardSaysBeforeItsFirstView) {
   opened.mutable_shard_opened()->set_view(1);
   Receive(1, opened);
   ASSERT_TRUE(end_.has_value());
-  EXPECT_THAT(end_->message(), HasSubstr("no shard says: shard_opened"));
+  EXPECT_THAT(end_->message(), HasSubstr("invalid message: shard_opened"));
 }
 
 TEST_F(AllowedTest, WhatIsSaidBeforeARegistration) {

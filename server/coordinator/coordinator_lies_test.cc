@@ -37,7 +37,8 @@ class LiesTest : public CoordinatorTest {
       ASSERT_FALSE(sent_[3].empty());
       EXPECT_TRUE(sent_[3].back().stop().refused());
       EXPECT_THAT(Reason(3), HasSubstr(lie.field));
-      EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) says what no worker")));
+      EXPECT_THAT(warnings_,
+                  ElementsAre(HasSubstr("worker 1 (host pid 0) sent an invalid message")));
       EXPECT_FALSE(end_.has_value());
       EXPECT_TRUE(sent_[1].back().has_close()) << "the next view does without it";
       EXPECT_TRUE(lines_.empty());
@@ -100,12 +101,12 @@ TEST_F(LiesTest, OtherMessagesOfAWorker) {
        {"evaluation.judged", [](auto* m) { m->mutable_evaluation()->set_judged(kNan); }},
        {"failure.exit_code", [](auto* m) { m->mutable_failure()->set_exit_code(-1); }},
        {"failure.exit_code", [](auto* m) { m->mutable_failure()->set_exit_code(0); }},
-       {"no message of a worker", [](auto* m) { m->mutable_stop_request(); }},
-       {"no message of a worker", [](auto* m) { m->mutable_shard_closed()->set_view(1); }},
-       {"no message of a worker", [](auto* m) { m->mutable_shard_report(); }},
-       {"no message of a worker", [](auto* m) { m->mutable_snapshot_copied(); }},
-       {"no message of a worker", [](auto* m) { m->mutable_question(); }},
-       {"no message of a worker", [](auto*) {}}});
+       {"not sent by a worker", [](auto* m) { m->mutable_stop_request(); }},
+       {"not sent by a worker", [](auto* m) { m->mutable_shard_closed()->set_view(1); }},
+       {"not sent by a worker", [](auto* m) { m->mutable_shard_report(); }},
+       {"not sent by a worker", [](auto* m) { m->mutable_snapshot_copied(); }},
+       {"not sent by a worker", [](auto* m) { m->mutable_question(); }},
+       {"not sent by a worker", [](auto*) {}}});
 }
 
 // Before the training a failure ends the job with its exit code: it must be one of a failure.
@@ -114,7 +115,7 @@ TEST_F(LiesTest, EndsOfWorkersBeforeTheFirstView) {
       {"failure.exit_code", [](auto* m) { m->mutable_failure(); }},
       {"failure.exit_code", [](auto* m) { m->mutable_failure()->set_exit_code(-1); }},
       {"failure.exit_code", [](auto* m) { m->mutable_failure()->set_exit_code(256); }},
-      {"no message of a worker", [](auto* m) { m->mutable_stop_request(); }},
+      {"not sent by a worker", [](auto* m) { m->mutable_stop_request(); }},
   };
   for (const Lie& lie : lies) {
     SCOPED_TRACE(lie.field);
@@ -128,7 +129,7 @@ TEST_F(LiesTest, EndsOfWorkersBeforeTheFirstView) {
     Receive(9, message);
     EXPECT_TRUE(sent_[9].back().stop().refused());
     EXPECT_THAT(Reason(9), HasSubstr(lie.field));
-    EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) says what no worker")));
+    EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) sent an invalid message")));
     EXPECT_FALSE(end_.has_value());
     Begin();
     EXPECT_EQ(coordinator_->Status(now_).state(), "training") << "another takes its place";
@@ -223,7 +224,7 @@ TEST_F(LiesTest, AShardsAnswersEndTheJobByItsName) {
          m->mutable_shard_report()->add_blocks()->set_block(1);
          m->mutable_shard_report()->add_staleness_counts(-1);
        }},
-      {"no message of a shard", [](auto* m) { m->mutable_progress(); }},
+      {"not sent by a shard", [](auto* m) { m->mutable_progress(); }},
   };
   for (const Lie& lie : lies) {
     SCOPED_TRACE(lie.field);
@@ -236,7 +237,7 @@ TEST_F(LiesTest, AShardsAnswersEndTheJobByItsName) {
     Receive(1, message);
     ASSERT_TRUE(end_.has_value());
     EXPECT_THAT(*end_, IsError(absl::StatusCode::kAborted,
-                               HasSubstr("shard 1 (host pid 1) says what no shard says: ")));
+                               HasSubstr("shard 1 (host pid 1) sent an invalid message: ")));
     EXPECT_THAT(end_->message(), HasSubstr(lie.field));
   }
 }

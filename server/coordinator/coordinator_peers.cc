@@ -30,7 +30,7 @@ constexpr int64_t kMaxAsked = 64;
 absl::Status NoMessageOf(Speaker speaker, proto::PeerMessage::KindCase kind) {
   const bool is_shard = speaker == Speaker::kNewShard || speaker == Speaker::kShard;
   const bool is_new = speaker == Speaker::kNewShard || speaker == Speaker::kNewWorker;
-  return absl::InvalidArgumentError(absl::StrCat(MessageName(kind), ": it is no message of a ",
+  return absl::InvalidArgumentError(absl::StrCat(MessageName(kind), ": not sent by a ",
                                                  is_shard ? "shard" : "worker",
                                                  is_new ? " that has had no view" : ""));
 }
@@ -140,8 +140,7 @@ absl::Status Coordinator::Check(PeerId id, const Peer& peer,
 
 void Coordinator::EndCall(PeerId id, const Peer& peer, const absl::Status& why) {
   ++refused_;
-  const std::string reason =
-      absl::StrCat("says what no ", peer.is_worker ? "worker" : "shard", " says: ", why.message());
+  const std::string reason = absl::StrCat("sent an invalid message: ", why.message());
   out_.push_back(SendStop(id, MakeRefusal(kExitFailure, absl::StrCat("this process ", reason))));
   if (peer.is_worker) {
     Lose(id, reason);

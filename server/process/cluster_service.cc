@@ -38,7 +38,7 @@ class EndedCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
   void OnDone() override { delete this; }
 };
 
-absl::Status NoMessage() { return absl::InvalidArgumentError("this is no message of Rubato's"); }
+absl::Status NoMessage() { return absl::InvalidArgumentError("the message cannot be parsed"); }
 
 absl::Status NotFor(Role role, absl::string_view what) {
   return absl::PermissionDeniedError(

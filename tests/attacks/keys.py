@@ -164,7 +164,7 @@ def _roles(world):
            lambda: asks("worker", HEARTBEAT, shard_beat))
     yield "operator", "a command that is none", "UNIMPLEMENTED no such command", lambda: asks(
         "operator", COMMAND, proto((1, 0)))
-    yield ("operator", "a command that is no message", "INVALID_ARGUMENT this is no message of Rubato's",
+    yield ("operator", "a command that is no message", "INVALID_ARGUMENT the message cannot be parsed",
            lambda: asks("operator", COMMAND, b"\xff" * 9))
     yield "operator", "a switch to a staleness below 0", "INVALID_ARGUMENT staleness is below 0", lambda: asks(
         "operator", COMMAND, SWITCH + proto((5, proto((2, -1)))))

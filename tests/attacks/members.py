@@ -195,7 +195,7 @@ def _is_clean(data):
 
 
 def _messages(world):
-    no_worker = "this process says what no worker says: "
+    invalid = "this process sent an invalid message: "
     progress = dict(unit=1 << 50, first=0, loss=(0.5,), samples=(64,), more=())
 
     def tells(**other):
@@ -229,16 +229,16 @@ def _messages(world):
             ("values to begin with, which nobody has asked for", proto((17, proto((1, 0), (2, b"\0" * 8)))), None),
             ("a failure with exit code 0", proto((8, proto((1, 0), (2, "x")))), "failure.exit_code: .*"),
             ("a failure with exit code 2^31 - 1", proto((8, proto((1, (1 << 31) - 1)))), "failure.exit_code: .*"),
-            *((f"a shard's {name}", proto((number, b"")), "[a-z_]+: it is no message of a worker")
+            *((f"a shard's {name}", proto((number, b"")), "[a-z_]+: not sent by a worker")
               for name, number in (("opening", 2), ("report", 7), ("close", 9), ("question", 10), ("copy", 11),
                                    ("missed copy", 12), ("restoring", 13), ("part of a checkpoint", 16))),
-            ("a request to stop the job", proto((14, proto((1, "x")))), "[a-z_]+: it is no message of a worker"),
+            ("a request to stop the job", proto((14, proto((1, "x")))), "[a-z_]+: not sent by a worker"),
             ("a second registration, and then nothing that is known", world.registration() + proto((99, b"x")),
-             "registration: it is no message of a worker")):
-        yield attack, "member still" if expected is None else no_worker + expected, (
+             "registration: not sent by a worker")):
+        yield attack, "member still" if expected is None else invalid + expected, (
             lambda message=message: _says(world, message))
     yield ("a test that nobody asked for",
-           "this process says what no worker says: evaluation.is_final: found a final test, expected none: .*",
+           "this process sent an invalid message: evaluation.is_final: found a final test, expected none: .*",
            lambda: _says(world, proto((5, proto((1, 1), (3, 1.0), (5, 9), (6, 1))))))
     yield "10,000 messages that are of no use", "member still", lambda: _says(world, *[proto((3, b""))] * 10_000)
     yield "what is no message", "OK", lambda: _says(world, b"\xff" * 50)
@@ -265,7 +265,7 @@ def _beats(world):
     yield "a heartbeat in the name of the worker that computes, which says that it hangs", "OK", lambda: beat(
         rank=HIGHEST, incarnation=1, busy=1e300)
     yield "heartbeats of itself, busy for NaN and -1e300 seconds", "2 × OK", lambda: _busy(world, beat)
-    yield "a heartbeat that is no message", "INVALID_ARGUMENT this is no message of Rubato's", lambda: call(
+    yield "a heartbeat that is no message", "INVALID_ARGUMENT the message cannot be parsed", lambda: call(
         world.coordinator, HEARTBEAT, b"\xff" * 9, world.shown("worker", HEARTBEAT))
 
 
