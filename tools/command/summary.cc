@@ -36,6 +36,10 @@ int64_t Count(const nlohmann::json& object, const char* key) {
   return found == object.end() || !found->is_number_integer() ? 0 : found->get<int64_t>();
 }
 
+std::string Workers(int64_t count) {
+  return absl::StrCat(count, count == 1 ? " worker" : " workers");
+}
+
 // What came of the contributions on arrival, and what changed while it ran; nothing where nothing
 // did.
 std::string Account(const nlohmann::json& summary) {
@@ -59,12 +63,12 @@ std::string Account(const nlohmann::json& summary) {
                 left = Count(summary, "workers_left");
   if (switches > 0 || lost > 0 || left > 0) {
     absl::StrAppendFormat(
-        &text, "changes        %d of the mode, %d workers lost, %d departed  (%d views)\n",
-        switches, lost, left, Count(summary, "views"));
+        &text, "changes        %d of the mode, %s lost, %d departed  (%d views)\n", switches,
+        Workers(lost), left, Count(summary, "views"));
   }
   const int64_t residuals = Count(summary, "residuals_lost");
   if (residuals > 0) {
-    absl::StrAppendFormat(&text, "residuals      of %d workers lost with them\n", residuals);
+    absl::StrAppendFormat(&text, "residuals      of %s lost with them\n", Workers(residuals));
   }
   return text;
 }

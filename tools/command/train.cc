@@ -37,6 +37,7 @@ using Event = Launcher::Event;
 struct Options {
   std::string program;
   std::string config;
+  bool names_config = false;  // else it is the checkpoint's
   std::vector<std::string> set;
   std::string run_dir;
   std::string resume;
@@ -56,9 +57,15 @@ std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
                                      const RunFolder& folder, bool is_stopped) {
   const bool sync =
       plan.job.consistency().schedule_size() == 0 && !OnArrival(plan.job.consistency().mode());
-  std::vector<std::string> again = {options.program, "train", options.config};
-  for (const std::string& override : options.set) {
-    if (!absl::StartsWith(override, "consistency")) again.insert(again.end(), {"--set", override});
+  std::vector<std::string> again = {options.program, "train"};
+  if (options.names_config) {
+    again.push_back(options.config);
+    for (const std::string& override : options.set) {
+      if (absl::StartsWith(override, "consistency")) continue;
+      again.insert(again.end(), {"--set", override});
+    }
+  } else {
+    again.push_back(folder.JobFile());  // the checkpoint's, with what was set; that one may expire
   }
   again.insert(again.end(), {"--set", absl::StrCat("consistency=", sync ? "async" : "sync")});
   std::vector<std::string> lines;
@@ -182,6 +189,7 @@ absl::StatusOr<int> Train(Options options, SignalWatcher& signals, std::optional
   if (options.config.empty() && (options.resume.empty() || IsResumeMode(options.resume))) {
     return absl::InvalidArgumentError("missing argument CONFIG.yaml (see rubato train --help)");
   }
+  options.names_config = !options.config.empty();
   RUBATO_ASSIGN_OR_RETURN(const Resume resume, FindResume(options.resume, options.set,
                                                           &options.config, Log("launcher", 0)));
   Sources sources;

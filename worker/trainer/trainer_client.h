@@ -33,7 +33,7 @@ std::optional<TrainerServer> FindTrainerServer(
 class TrainerClient {
  public:
   TrainerClient(const TrainerServer& server, const Log& log);
-  // Drops reports that have not been sent.
+  // Drops reports that have not been sent; waits for a request that is under way, 5 s at most.
   ~TrainerClient();
 
   void Report(const TrainingFigures& figures) ABSL_LOCKS_EXCLUDED(mutex_);
