@@ -139,10 +139,22 @@ std::string NamesText(absl::string_view title, const std::vector<std::string>& n
   return absl::StrCat(text, line, names.size() > kMost ? " ..." : "", "\n");
 }
 
+// As a list in YAML; each number stands for the same float32 when it is read again.
+std::vector<std::string> Listed(const std::vector<float>& numbers) {
+  std::vector<std::string> words;
+  for (const float number : numbers) words.push_back(absl::StrFormat("%.9g", number));
+  if (words.empty()) return words;
+  words.front().insert(0, "[");
+  words.back().push_back(']');
+  return words;
+}
+
 // What the model takes and gives, in order, and what people should know of the data.
 std::string InputsText(const Plan& plan) {
   std::string text = absl::StrCat(
       NamesText(absl::StrCat(plan.columns.size(), " inputs, in this order"), plan.columns),
+      NamesText("mean, by normalize: auto", Listed(plan.normalization.mean)),
+      NamesText("std, by normalize: auto", Listed(plan.normalization.std)),
       NamesText(absl::StrCat(plan.classes.size(), " classes, from 0 on"), plan.classes));
   for (const std::string& note : plan.notes) absl::StrAppend(&text, "#  ", note, "\n");
   return text;
@@ -260,6 +272,7 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
       plan.sizes.values * kValueBytes * (2 + static_cast<int64_t>(optimizer.slots().size()));
   plan.notes = data.notes;
   plan.columns = data.columns;
+  plan.normalization = data.normalization;
   plan.classes = data.classes;
   plan.job = std::move(job);
   return plan;

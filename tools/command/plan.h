@@ -11,6 +11,7 @@
 #include "common/job/job.h"
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
+#include "worker/data/dataset.h"
 #include "worker/process/worker_memory.h"
 
 namespace rubato {
@@ -29,6 +30,7 @@ struct Plan {
   std::vector<std::string> notes;
   // Names of the model's inputs and of the classes, in order, where the format has any.
   std::vector<std::string> columns, classes;
+  Normalization normalization;  // by `normalize: auto`, of numbers among the columns
   // What a worker holds; its bytes of training are of one thread.
   WorkerSizes sizes;
 };

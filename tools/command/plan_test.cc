@@ -124,11 +124,19 @@ TEST(PlanTest, DryRunTellsInputsAndClassesInOrder) {
               HasSubstr("#  5 inputs, in this order: visits, age, income, city=a c, city=b\n"
                         "#  2 classes, from 0 on: no, yes\n"
                         "#  step: "));
+  // So that who predicts with the model elsewhere can do as training did.
+  job.mutable_data()->mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
+  plan = MakePlan(job);
+  RUBATO_ASSERT_OK(plan);
+  EXPECT_THAT(DryRunText(*plan), HasSubstr("city=b\n"
+                                           "#  mean, by normalize: auto: [3, 2, 2]\n"
+                                           "#  std, by normalize: auto: [1, 1, 0.816496611]\n"
+                                           "#  2 classes"));
   plan->notes = {"warning: so and so"};
   plan->columns.assign(1001, "a\nname");
   const std::string many = DryRunText(*plan);
   EXPECT_THAT(many, HasSubstr("#  1001 inputs, in this order: a\\nname, a\\nname, "));
-  EXPECT_THAT(many, HasSubstr("a\\nname, ...\n#  2 classes"));
+  EXPECT_THAT(many, HasSubstr("a\\nname, ...\n#  mean, "));
   EXPECT_THAT(many, HasSubstr("#  warning: so and so\n"));
 }
 

@@ -146,6 +146,12 @@ absl::StatusOr<Data> LoadData(const proto::Job& job) {
         ImputeMeans(source.train, source.columns, {&validation, &source.test, &source.train}));
   }
   RUBATO_ASSIGN_OR_RETURN(const Normalization normalization, MakeNormalization(config, source));
+  Normalization computed;
+  if (config.has_normalize() && config.normalize().by() == proto::Normalize::BY_AUTO) {
+    computed = normalization;
+    computed.mean.resize(source.quantities);
+    computed.std.resize(source.quantities);
+  }
   const Augmentation augmentation = {config.augment().crop_padding(),
                                      config.augment().horizontal_flip()};
   return Data{Dataset(std::move(source.train), normalization, augmentation),
@@ -153,6 +159,7 @@ absl::StatusOr<Data> LoadData(const proto::Job& job) {
               Dataset(std::move(source.test), normalization),
               std::move(source.columns),
               std::move(source.classes),
+              std::move(computed),
               std::move(source.digest),
               std::move(source.notes)};
 }

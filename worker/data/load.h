@@ -15,6 +15,9 @@ struct Data {
   Dataset train, validation, test;  // disjoint; validation is empty unless the job asks for it
   // Names of the channels and of the classes, where the format has any.
   std::vector<std::string> columns, classes;
+  // What `normalize: auto` has computed of the training split, for each number among the channels;
+  // a missing value has been given its column's mean. Empty for others.
+  Normalization normalization;
   // SHA-256, in hex, of the examples, independent of their path, split and normalisation: processes
   // with equal digests and equal jobs hold the same examples at the same positions.
   std::string digest;
