@@ -241,7 +241,10 @@ TEST_F(ByHandRecoveryTest, AModeThatWasAskedForStays) {
   shard_0_->Wait();
   Process& shard_0 = StartShard0();
   ASSERT_TRUE(AwaitText(shard_0.err_path(), "training goes on at ", shard_0));
-  EXPECT_THAT(Rubato({"status", "run"}), HasSubstr("mode        bounded, staleness 2\n"));
+  const std::string status = Rubato({"status", "run"});
+  EXPECT_THAT(status, HasSubstr("mode        bounded, staleness 2\n"));
+  EXPECT_THAT(status, HasSubstr(absl::StrCat(" pid ", shard_0.pid(), "\n")));
+  EXPECT_THAT(status, HasSubstr(absl::StrCat(" pid ", shard_1_->pid(), "\n")));
   Rubato({"stop", "run"});
   for (Process* process : {&shard_0, shard_1_, workers_[0], workers_[1]}) {
     EXPECT_EQ(process->Wait().code, 0) << process->err();

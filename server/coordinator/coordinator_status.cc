@@ -35,7 +35,12 @@ constexpr double kLongForAnEngine = 1;  // seconds: changes of a block take mill
 
 void AddMembers(const Registry& registry, absl::Time now, proto::JobStatus* status) {
   for (const auto& [id, peer] : registry.peers()) {
-    if (!peer.is_worker) continue;
+    if (!peer.is_worker) {
+      proto::JobStatus::Server* server = status->add_servers();
+      server->set_shard(peer.shard.number);
+      server->set_process(peer.registration.process());
+      continue;
+    }
     proto::JobStatus::Member* member = status->add_members();
     member->set_rank(peer.worker.rank);
     member->set_incarnation(peer.worker.incarnation);

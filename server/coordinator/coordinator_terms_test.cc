@@ -262,6 +262,9 @@ TEST_F(CoordinatorTermsTest, TheNextTermSaysWhatWasLostAndCountsOn) {
   EXPECT_THAT(coordinator_->Status(now_).waits(), ElementsAre("going on waits for shard 1"));
   EXPECT_THAT(coordinator_->Status(now_).missing_shards(), ElementsAre(1));
   EXPECT_EQ(coordinator_->Status(now_).lost_shard(), 1);
+  ASSERT_EQ(coordinator_->Status(now_).servers_size(), 1) << "the one that is here";
+  EXPECT_EQ(coordinator_->Status(now_).servers(0).shard(), 0);
+  EXPECT_EQ(coordinator_->Status(now_).servers(0).process(), "host pid 0");
   Receive(1, Shard(1));
   Opened();
   EXPECT_EQ(coordinator_->view().term(), 2u);

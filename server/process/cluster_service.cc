@@ -10,6 +10,7 @@
 #include "common/base/lease.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
+#include "common/wire/control_client.h"
 #include "common/wire/control_methods.h"
 #include "common/wire/raw_message.h"
 #include "server/coordinator/control_call.h"
@@ -223,6 +224,7 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
       [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         proto::JobStatus status = core_.Status(MonotonicNow());
         status.set_refused(status.refused() + refusals_->count());
+        status.set_coordinator(ProcessDescription());
         return status;
       },
       [reactor, reply](const absl::StatusOr<proto::CommandReply>& answer) {

@@ -196,7 +196,7 @@ int64_t CudnnAttention::Workspace(const Attention& a, int64_t n) {
   if (!is_new) {
     EndProcess(absl::InternalError(
         absl::StrCat(TextOf(a, n), ": cuDNN took another batch of it, but of this one ",
-                     made.status().message(), "; RUBATO_ATTENTION=products leaves it out")));
+                     made.status().message(), "; device.attention: products leaves it out")));
   }
   takes->second = false;
   plans_.erase({kind, n});

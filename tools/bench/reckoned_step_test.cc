@@ -189,9 +189,8 @@ TEST(ReckonedStep, HasAttentionInOnePieceAndAsProducts) {
     EXPECT_EQ(row["flop"], 2 * (is_backward ? 5 : 2) * 2 * scores * 8);
   }
   EXPECT_EQ(found, 2);
-  setenv(kAttentionVariable, "products", 1);
+  subject.attention = "products";
   const nlohmann::json products = Reckoned(subject);
-  unsetenv(kAttentionVariable);
   bool has_softmax = false;
   for (const nlohmann::json& row : products["work"]) {
     has_softmax = has_softmax || row["name"] == "SoftmaxRow<BFloat16>";

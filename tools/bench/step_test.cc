@@ -77,6 +77,10 @@ TEST(BenchStep, MeasuresOnAnEmulatedGpu) {
   EXPECT_GT(object["gflops"], 0);
   EXPECT_TRUE(object["flops_share_of_peak"].is_null()) << "what a GPU could reach is not known";
   EXPECT_THAT(object["step"].get<std::string>(), Not(HasSubstr("SGD")));
+  bench.attention = "flash";
+  EXPECT_THAT(BenchStep(bench, false),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      HasSubstr("attention: found flash, expected auto or products")));
   bench.precision = "half";
   EXPECT_THAT(BenchStep(bench, false),
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("found half, expected")));

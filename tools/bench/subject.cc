@@ -22,6 +22,8 @@ void AddSubjectFlags(Flags* flags, BenchSubject* subject, std::string* shape) {
              "cpu or cuda; on a GPU a step copies parameters there, goes forward and backward, and "
              "copies the gradient back");
   flags->Add("precision", &subject->precision, "P", "on a GPU: float32, tf32, bf16 or fp16");
+  flags->Add("attention", &subject->attention, "A",
+             "on a GPU: auto, or products (device.attention in a job)");
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& shape) {
@@ -44,13 +46,14 @@ absl::StatusOr<BenchSetup> MakeSetup(const BenchSubject& subject) {
   RUBATO_RETURN_IF_ERROR(reader.ReadDocument(absl::StrCat("model: ", subject.model), "--model"));
   RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   RUBATO_RETURN_IF_ERROR(reader.ReadDocument(
-      absl::StrCat("device: {type: ", subject.device, ", precision: ", subject.precision, "}"),
-      "--device and --precision"));
+      absl::StrCat("device: {type: ", subject.device, ", precision: ", subject.precision,
+                   ", attention: ", subject.attention, "}"),
+      "--device, --precision and --attention"));
   RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   Complete(job.mutable_model(), &reader.report());
   RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   setup.model = job.model();
-  RUBATO_ASSIGN_OR_RETURN(setup.numbers, NumbersOf(job.device().precision()));
+  setup.numbers = NumbersOf(job.device());
   if (subject.opens_device) {
     RUBATO_ASSIGN_OR_RETURN(setup.device, ComputeDevice::Choose(job.device()));
   }

@@ -22,6 +22,7 @@ struct BenchSubject {
   int64_t batch = 64;
   std::string device = "cpu";         // or cuda, as in a job
   std::string precision = "float32";  // of a GPU, likewise
+  std::string attention = "auto";     // likewise
   bool opens_device = true;           // or else it stays the CPU, whatever `device` says
 };
 

@@ -27,6 +27,24 @@ std::vector<proto::JobStatus::Member> ByRank(const proto::JobStatus& status) {
   return members;
 }
 
+std::vector<proto::JobStatus::Server> ByShard(const proto::JobStatus& status) {
+  std::vector<proto::JobStatus::Server> servers(status.servers().begin(), status.servers().end());
+  std::sort(servers.begin(), servers.end(),
+            [](const auto& a, const auto& b) { return a.shard() < b.shard(); });
+  return servers;
+}
+
+// The process numbers of servers, and of a coordinator that is none of them.
+void AppendServers(const proto::JobStatus& status, std::string* text) {
+  if (status.servers_size() > 0) AppendLine("servers", "shard  process", text);
+  bool is_server = false;
+  for (const proto::JobStatus::Server& server : ByShard(status)) {
+    AppendLine("", absl::StrFormat("%5d  %s", server.shard(), server.process()), text);
+    is_server = is_server || server.process() == status.coordinator();
+  }
+  if (status.has_coordinator() && !is_server) AppendLine("coordinator", status.coordinator(), text);
+}
+
 }  // namespace
 
 std::string StatusText(const proto::JobStatus& status) {
@@ -48,6 +66,7 @@ std::string StatusText(const proto::JobStatus& status) {
                                status.epoch(), status.samples(), status.samples_per_second()),
                &text);
   }
+  AppendServers(status, &text);
   if (status.members_size() > 0) {
     const std::string columns = absl::StrFormat("%4s  %8s  %9s  %8s  %8s  %s", "rank", "clock",
                                                 "staleness", "heard of", "computed", "process");
@@ -117,6 +136,11 @@ std::string StatusJson(const proto::JobStatus& status) {
                                {"seconds_silent", member.seconds_silent()},
                                {"seconds_idle", member.seconds_idle()}});
   }
+  json["servers"] = Json::array();
+  for (const proto::JobStatus::Server& server : ByShard(status)) {
+    json["servers"].push_back({{"shard", server.shard()}, {"process", server.process()}});
+  }
+  json["coordinator"] = status.coordinator();
   json["waits"] = Json::array();
   for (const std::string& wait : status.waits()) json["waits"].push_back(wait);
   json["last_checkpoint"] = status.last_checkpoint();

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
 #include "common/space/modes.h"
 #include "gmock/gmock.h"
@@ -12,6 +13,7 @@ namespace rubato {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 proto::JobStatus Example() {
   proto::JobStatus status;
@@ -33,6 +35,12 @@ proto::JobStatus Example() {
   member->set_staleness(1.5);
   member->set_seconds_silent(0.25);
   member->set_seconds_idle(2);
+  for (const int shard : {1, 0}) {
+    proto::JobStatus::Server* server = status.add_servers();
+    server->set_shard(shard);
+    server->set_process(absl::StrCat("host pid ", 8 + shard));
+  }
+  status.set_coordinator("host pid 8");
   status.add_waits("worker 3 computes clock 99, for 2.0 s");
   proto::JobStatus::Ledger* ledger = status.mutable_ledger();
   ledger->set_given(400);
@@ -49,6 +57,9 @@ TEST(StatusTest, TellsAPersonHowAJobStands) {
             "mode        bounded, staleness 3, switching to sync\n"
             "view        7, lineage 2, 2 shards\n"
             "progress    step 1234, epoch 1.32, 78976 samples, 18500 samples/s\n"
+            "servers     shard  process\n"
+            "                0  host pid 8\n"
+            "                1  host pid 9\n"
             "workers     rank     clock  staleness  heard of  computed  process\n"
             "               3        99       1.50     0.2 s     2.0 s  host pid 12\n"
             "waits       worker 3 computes clock 99, for 2.0 s\n"
@@ -64,6 +75,14 @@ TEST(StatusTest, TellsWhatWasTrainedInVain) {
   const auto json = nlohmann::json::parse(StatusJson(status));
   EXPECT_EQ(json["samples_rolled_back"], 7168);
   EXPECT_EQ(json["servers_lost"], 1);
+}
+
+TEST(StatusTest, TellsACoordinatorOfItsOwn) {
+  proto::JobStatus status = Example();
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("coordinator")));
+  status.set_coordinator("host pid 7");
+  EXPECT_THAT(StatusText(status), HasSubstr("    1  host pid 9\ncoordinator host pid 7\n"));
+  EXPECT_EQ(nlohmann::json::parse(StatusJson(status))["coordinator"], "host pid 7");
 }
 
 TEST(StatusTest, TellsWhoWasRefused) {
@@ -95,6 +114,8 @@ TEST(StatusTest, AProgramGetsNumbersAsNumbers) {
   EXPECT_EQ(json["ledger"]["given"], 400);
   EXPECT_EQ(json["next_mode"], "sync");
   EXPECT_EQ(json["waits"].size(), 1u);
+  EXPECT_EQ(json["servers"][1]["shard"], 1);
+  EXPECT_EQ(json["servers"][1]["process"], "host pid 9");
 }
 
 TEST(SwitchRequestTest, ReadsModes) {

@@ -1,7 +1,6 @@
 #include "worker/step/compute_device.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 #include <utility>
 
@@ -27,16 +26,11 @@ absl::Status FixIsa(const proto::Device& device) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<GpuNumbers> NumbersOf(proto::Device::Precision precision) {
+GpuNumbers NumbersOf(const proto::Device& device) {
   GpuNumbers numbers;
-  const char* const set = std::getenv(kAttentionVariable);
-  const absl::string_view form = set == nullptr ? "auto" : set;
-  if (form != "auto" && form != "products") {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kAttentionVariable, ": found ", form, ", expected auto or products"));
-  }
-  if (form == "auto") numbers.attention = AttentionForm::kFused;
-  switch (precision) {
+  if (device.attention() == proto::Device::ATTENTION_AUTO)
+    numbers.attention = AttentionForm::kFused;
+  switch (device.precision()) {
     case proto::Device::PRECISION_FLOAT32:
       break;
     case proto::Device::PRECISION_TF32:
@@ -138,7 +132,7 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
     return chosen;
   }
   chosen.precision_ = precision;
-  RUBATO_ASSIGN_OR_RETURN(chosen.numbers_, NumbersOf(device.precision()));
+  chosen.numbers_ = NumbersOf(device);
   return chosen;
 }
 

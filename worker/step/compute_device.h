@@ -30,10 +30,6 @@ struct GpuShare {
 // FailedPrecondition if there are not so many.
 absl::StatusOr<std::vector<int>> GpusOf(const GpuShare& share, int count);
 
-// "products" has a GPU compute attention as products and a softmax; "auto", as if it were not set,
-// in one piece, in bf16 and fp16 and by cuDNN, where that is there and takes it.
-constexpr char kAttentionVariable[] = "RUBATO_ATTENTION";
-
 // device.isa, for our own kernels and the matrix libraries'. Before any thread computes.
 // FailedPrecondition if this processor lacks it: then nothing has changed.
 absl::Status FixIsa(const proto::Device& device);
@@ -44,8 +40,7 @@ struct GpuNumbers {
   ProductPrecision products = ProductPrecision::kFloat32;  // of float32
   AttentionForm attention = AttentionForm::kProducts;      // fused where it can be
 };
-// InvalidArgument for another form of attention (kAttentionVariable) than there are.
-absl::StatusOr<GpuNumbers> NumbersOf(proto::Device::Precision precision);
+GpuNumbers NumbersOf(const proto::Device& device);
 
 class ComputeDevice {
  public:
@@ -53,7 +48,7 @@ class ComputeDevice {
   ComputeDevice() = default;
 
   // What device.type says. FailedPrecondition for `cuda` where there is no GPU, saying why, and
-  // where there are too few; errors as NumbersOf.
+  // where there are too few.
   static absl::StatusOr<ComputeDevice> Choose(const proto::Device& device,
                                               const GpuShare& share = {});
 

@@ -74,16 +74,13 @@ TEST(ComputeDevice, PrecisionIsTheGpus) {
 // One number is kept of a row of scores, or all; and results are named by who computed them.
 TEST(ComputeDevice, AttentionIsInOnePieceInHalfFloatsUnlessProductsAreAskedFor) {
   const int64_t rows = 3 * 2 * 8;
-  const auto choose = [](const char* attention, proto::Device::Precision precision) {
+  using Device = proto::Device;
+  const auto kept = [&](Device::Attention attention, Device::Precision precision) {
+    Device device = Of(Device::TYPE_CUDA, precision);
+    device.set_attention(attention);
     setenv(kTestGpuVariable, "emulated", 1);
-    setenv(kAttentionVariable, attention, 1);
-    const auto chosen = ComputeDevice::Choose(Of(proto::Device::TYPE_CUDA, precision));
+    const auto chosen = ComputeDevice::Choose(device);
     unsetenv(kTestGpuVariable);
-    unsetenv(kAttentionVariable);
-    return chosen;
-  };
-  const auto kept = [&](const char* attention, proto::Device::Precision precision) {
-    const auto chosen = choose(attention, precision);
     RUBATO_EXPECT_OK(chosen);
     const auto opened = chosen->Open();
     RUBATO_EXPECT_OK(opened);
@@ -94,14 +91,10 @@ TEST(ComputeDevice, AttentionIsInOnePieceInHalfFloatsUnlessProductsAreAskedFor) 
     EXPECT_EQ(numerics == chosen->numerics(), (*opened)->fused_by().empty());
     return values * BytesOf(chosen->dtype());
   };
-  using Device = proto::Device;
-  EXPECT_EQ(kept("auto", Device::PRECISION_BF16), rows * 4);
-  EXPECT_EQ(kept("auto", Device::PRECISION_FP16), rows * 4);
-  EXPECT_EQ(kept("products", Device::PRECISION_BF16), rows * 8 * 2);
-  EXPECT_EQ(kept("auto", Device::PRECISION_TF32), rows * 8 * 4);
-  EXPECT_THAT(choose("flash", Device::PRECISION_BF16),
-              IsError(absl::StatusCode::kInvalidArgument,
-                      HasSubstr("RUBATO_ATTENTION: found flash, expected auto or products")));
+  EXPECT_EQ(kept(Device::ATTENTION_AUTO, Device::PRECISION_BF16), rows * 4);
+  EXPECT_EQ(kept(Device::ATTENTION_AUTO, Device::PRECISION_FP16), rows * 4);
+  EXPECT_EQ(kept(Device::ATTENTION_PRODUCTS, Device::PRECISION_BF16), rows * 8 * 2);
+  EXPECT_EQ(kept(Device::ATTENTION_AUTO, Device::PRECISION_TF32), rows * 8 * 4);
 }
 
 TEST(ComputeDevice, EachWorkerOfAHostHasAGpuOfItsOwnAsFarAsTheyGo) {
