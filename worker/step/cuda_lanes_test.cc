@@ -47,9 +47,9 @@ absl::Status Train(int64_t* before = nullptr) {
   for (const int gpu : {0, 1}) {
     auto device = OpenGpu(gpu, ProductPrecision::kFloat32);
     if (!device.ok()) return device.status();
-    auto model =
-        Model::Create(config, {1, 1, 6}, {3}, kBatch / kLeaves, DType::kBFloat16,
-                      Purpose::kTraining, *std::move(device), WaitingSums(kLeaves, /*lanes=*/2));
+    auto model = Model::Create(config, {1, 1, 6}, {3}, kBatch / kLeaves, DType::kBFloat16,
+                               Purpose::kTraining, *std::move(device),
+                               Keeping{WaitingSums(kLeaves, /*lanes=*/2)});
     if (!model.ok()) return model.status();
     models.push_back(*std::move(model));
     lanes.push_back(models.back().get());

@@ -27,7 +27,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Model>>> MakeModels(const proto::Job&
     RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, device->Open(lane));
     return Model::Create(job.model(), data.train.shape().dimensions(), objective,
                          job.train().batch_size() / parts, device->dtype(), Purpose::kTraining,
-                         std::move(opened), WaitingSums(parts, lanes()));
+                         std::move(opened), Keeping{WaitingSums(parts, lanes())});
   };
   std::vector<std::unique_ptr<Model>> models;
   while (static_cast<int64_t>(models.size()) < lanes()) {
