@@ -17,6 +17,7 @@ namespace rubato {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class EmulatedGpuTest : public EmulatedGpusTest {
  protected:
@@ -58,6 +59,27 @@ TEST_F(EmulatedGpuTest, ResultsDoNotDependOnHowManyGpusAWorkerHas) {
               HasSubstr("computes on GPUs 0, 1, 2, 3 of 4"));
   EXPECT_THAT(ReadText(Path("two-two/logs/worker-1.log")), HasSubstr("computes on GPUs 2, 3 of 4"));
   EXPECT_EQ(pushed("four"), pushed("one"));
+  EXPECT_THAT(ReadText(Path("four/logs/worker-0.log")),
+              HasSubstr("its GPUs add their sums up among themselves, by copies"));
+}
+
+// By another way, to the same bits.
+TEST_F(EmulatedGpuTest, TheHostAddsWhatGpusMayNotOrCannotExchange) {
+  SetGpus("emulated:4");
+  const Arguments job = {"device=cuda", "train.micro_batches=8", "cluster.gpus_per_worker=4"};
+  Train("gpus", job);
+  const auto train = [&](const std::string& run, const char* variable, const char* value) {
+    setenv(variable, value, 1);
+    Train(run, job);
+    unsetenv(variable);
+    EXPECT_EQ(Summary(run)["digest"], Summary("gpus")["digest"]);
+    const std::string log = ReadText(Path(run + "/logs/worker-0.log"));
+    EXPECT_THAT(log, Not(HasSubstr("among themselves")));
+    return log;
+  };
+  EXPECT_THAT(train("host", "RUBATO_GPU_EXCHANGE", "host"), Not(HasSubstr("the host adds")));
+  EXPECT_THAT(train("refused", "RUBATO_TEST_EXCHANGE_REFUSES", "1"),
+              HasSubstr("its GPUs exchange nothing, and the host adds: an exchange was told to"));
 }
 
 // On arrival, too, a worker is one, with contributions of the same size.
@@ -87,6 +109,7 @@ TEST_F(EmulatedGpuTest, AWorkerGoesOnWithoutAGpuThatHasFailed) {
   EXPECT_THAT(result.err, HasSubstr("worker 0: leaves GPU 2 out: the choice of a GPU failed"));
   EXPECT_THAT(ReadText(Path("failed-gpu/logs/worker-0.log")),
               HasSubstr("computes on GPUs 0, 1, 3 of 4"));
+  EXPECT_THAT(ReadText(Path("failed-gpu/logs/worker-0.log")), HasSubstr("among themselves"));
   EXPECT_EQ(Summary("failed-gpu")["digest"], Summary("one")["digest"]);
 }
 

@@ -7,12 +7,14 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tensor/cuda/nccl_gpu.h"
 #include "tensor/cuda/used_gpu.h"
 
 namespace rubato {
 namespace {
 
 thread_local int used_gpu = -1;  // -1: none yet
+constexpr int kAllGpus = -2;
 
 }  // namespace
 
@@ -20,6 +22,8 @@ void UseGpu(int index) {
   used_gpu = index;
   CheckCuda(cudaSetDevice(index), "the choice of a GPU");
 }
+
+void UseAllGpus() { used_gpu = kAllGpus; }
 
 absl::Status CudaStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
@@ -30,7 +34,9 @@ absl::Status CudaStatus(cudaError_t error, const char* what) {
 }
 
 void EndProcess(const absl::Status& status) {
-  const std::string gpu = used_gpu < 0 ? "the GPU" : absl::StrCat("GPU ", used_gpu);
+  const std::string gpu = used_gpu == kAllGpus ? "the GPUs"
+                          : used_gpu < 0       ? "the GPU"
+                                               : absl::StrCat("GPU ", used_gpu);
   // Another thread's GPU may fail after it, and by it.
   static std::atomic<bool> has_begun{false};
   while (has_begun.exchange(true)) pause();

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "tensor/cuda/cublas.h"
 #include "tensor/cuda/cuda_check.h"
 #include "tensor/cuda/cuda_queue.h"
+#include "tensor/cuda/nccl_gpu.h"
 #include "tensor/cuda/no_gpu.h"
 #include "tensor/cuda/used_gpu.h"
 
@@ -55,7 +57,10 @@ class CudaDevice final : public Device {
   absl::Status Open(ProductPrecision precision, AttentionForm attention);
 
   std::string description() const override { return description_; }
-  DeviceKernels& kernels() override { return *kernels_; }
+  DeviceKernels& kernels() override {
+    Use();  // a kernel may be the thread's first work, and fail
+    return *kernels_;
+  }
   std::string fused_by() const override { return attention_ == nullptr ? "" : attention_->used(); }
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
@@ -112,8 +117,10 @@ class CudaDevice final : public Device {
     CheckCuda(cudaGraphLaunch(recordings_[recording], At(Stream::kCompute)), "a step");
   }
 
- private:
   cudaStream_t At(Stream stream) const { return streams_[static_cast<int>(stream)]; }
+  void set_look(std::function<void()> look) { look_ = std::move(look); }
+
+ private:
   void Use() const { UseGpu(index_); }
   std::pair<int64_t, int64_t> Memory() const {
     Use();
@@ -150,6 +157,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<AttentionLibrary> attention_;  // or null
   std::unique_ptr<CudaQueue> queue_;
   std::unique_ptr<DeviceKernels> kernels_;
+  std::function<void()> look_ = [] {};  // called in waits
   absl::Mutex mutex_;
   int64_t signals_ ABSL_GUARDED_BY(mutex_) = 0;
 };
@@ -254,6 +262,7 @@ void CudaDevice::AwaitSignals(int64_t count) {
       seen = signals_;
     }
     for (cudaStream_t stream : streams_) IsDone(stream);  // one that has failed signals nothing
+    look_();
     CheckPatience(patience);
   }
 }
@@ -265,6 +274,7 @@ void CudaDevice::Synchronize() {
     for (int looks = 0; !IsDone(stream); ++looks) {
       if (looks < kEagerLooks) continue;
       absl::SleepFor(kPause);
+      look_();
       CheckPatience(patience);
     }
     patience.OnMoved(MonotonicNow());
@@ -272,6 +282,14 @@ void CudaDevice::Synchronize() {
 }
 
 }  // namespace
+
+cudaStream_t ComputeStreamOf(const Device& device) {
+  return static_cast<const CudaDevice&>(device).At(Stream::kCompute);
+}
+
+void CallWhileWaiting(Device* device, std::function<void()> call) {
+  static_cast<CudaDevice*>(device)->set_look(std::move(call));
+}
 
 bool CudaQueue::MultiplyByCublas(const Product& product) {
   UseGpu(index_);

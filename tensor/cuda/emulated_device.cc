@@ -72,6 +72,8 @@ class EmulatedDevice final : public Device {
   int EndRecording() override { return queue_.EndRecording(); }
   void Replay(int recording) override { queue_.Replay(recording); }
 
+  EmulatedQueue& queue() { return queue_; }
+
  private:
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
@@ -86,6 +88,8 @@ class EmulatedDevice final : public Device {
 };
 
 }  // namespace
+
+EmulatedQueue& QueueOf(Device& device) { return static_cast<EmulatedDevice&>(device).queue(); }
 
 std::unique_ptr<Device> MakeEmulatedDevice(const EmulatedDeviceOptions& options) {
   return std::make_unique<EmulatedDevice>(options);

@@ -84,6 +84,9 @@ class EmulatedQueue {
   std::vector<std::vector<Recorded>> recordings_;
 };
 
+// An emulated GPU's.
+EmulatedQueue& QueueOf(Device& device);
+
 }  // namespace rubato
 
 #endif  // RUBATO_TENSOR_CUDA_EMULATED_QUEUE_H_

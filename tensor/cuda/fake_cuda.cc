@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "common/base/check.h"
@@ -42,7 +41,7 @@ struct Runtime {
   FakeCuda told;
   cudaError_t fault = cudaSuccess;
   std::map<char*, int64_t> memory;  // of the host's and of all GPUs', with lengths
-  std::set<char*> of_gpus;
+  std::map<char*, int> of_gpus;     // and whose
   int64_t used = 0;
 };
 
@@ -140,7 +139,7 @@ cudaError_t Take(void** memory, size_t bytes, bool of_gpu) {
   char* const taken = static_cast<char*>(std::aligned_alloc(256, (bytes / 256 + 1) * 256));
   std::memset(taken, 0xff, std::min<size_t>(bytes, 1 << 16));
   if (of_gpu) {
-    r.of_gpus.insert(taken);
+    r.of_gpus[taken] = ThisThread().device;
     r.used += bytes;
   }
   r.memory[taken] = bytes;
@@ -200,9 +199,24 @@ const std::vector<const void*>& FakeFatBinaries() { return FatBinaries(); }
 
 std::vector<std::pair<const char*, int64_t>> FakeGpuMemory() {
   std::vector<std::pair<const char*, int64_t>> memory;
-  for (char* begin : TheRuntime().of_gpus) memory.emplace_back(begin, TheRuntime().memory[begin]);
+  for (const auto& [begin, gpu] : TheRuntime().of_gpus) {
+    memory.emplace_back(begin, TheRuntime().memory[begin]);
+  }
   return memory;
 }
+
+int FakeGpuOf(cudaStream_t stream) { return stream->device; }
+
+int FakeGpuOf(const void* memory, int64_t bytes) {
+  const Lock lock;
+  char* const begin = static_cast<char*>(const_cast<void*>(memory));
+  auto after = TheRuntime().of_gpus.upper_bound(begin);
+  if (after == TheRuntime().of_gpus.begin() || !IsThere(memory, bytes)) return -1;
+  const auto& [taken, gpu] = *--after;
+  return begin + bytes <= taken + TheRuntime().memory[taken] ? gpu : -1;
+}
+
+bool IsFakeRecorded(cudaStream_t stream) { return stream->capture != nullptr; }
 
 }  // namespace rubato
 

@@ -54,6 +54,11 @@ const std::vector<const void*>& FakeFatBinaries();
 // The GPUs' memory that is taken, with lengths.
 std::vector<std::pair<const char*, int64_t>> FakeGpuMemory();
 
+// Whose a stream is, and whose all of some memory, -1 if no GPU's; whether a stream is recorded.
+int FakeGpuOf(cudaStream_t stream);
+int FakeGpuOf(const void* memory, int64_t bytes);
+bool IsFakeRecorded(cudaStream_t stream);
+
 }  // namespace rubato
 
 #endif  // RUBATO_TENSOR_CUDA_FAKE_CUDA_H_

@@ -1,6 +1,7 @@
 // Linked where the CUDA toolkit was not there to build with.
 #include "absl/status/status.h"
 #include "tensor/cuda/cuda_device.h"
+#include "tensor/cuda/nccl_exchange.h"
 #include "tensor/cuda/product_timer.h"
 
 namespace rubato {
@@ -19,6 +20,11 @@ absl::StatusOr<std::string> GpuModel(int) { return NotBuilt(); }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int, ProductPrecision, AttentionForm,
                                                 absl::Duration) {
+  return NotBuilt();
+}
+
+absl::StatusOr<std::unique_ptr<Exchange>> OpenNcclExchange(const std::vector<int>&,
+                                                           absl::Duration) {
   return NotBuilt();
 }
 

@@ -20,14 +20,15 @@ def _cuda_toolkit_impl(repository):
                  (missing[0], folder))
     if not found:
         repository.file("BUILD", "")
-        repository.file("cuda.bzl", "CUDA = None\nCUDNN = False\n")
+        repository.file("cuda.bzl", "CUDA = None\nCUDNN = False\nNCCL = False\n")
         return
     repository.symlink(found + "/include", "include")
     repository.symlink(found + "/lib64", "lib64")
     cudnn = repository.path(found + "/include/cudnn_graph.h").exists
-    repository.file("cuda.bzl", "CUDA = %r\nCUDNN = %r\n" % (found, cudnn))
+    nccl = repository.path(found + "/include/nccl.h").exists
+    repository.file("cuda.bzl", "CUDA = %r\nCUDNN = %r\nNCCL = %r\n" % (found, cudnn, nccl))
 
-    # cuBLAS and cuDNN, which are large, are no dependencies: what uses them loads them as it runs.
+    # cuBLAS, cuDNN and NCCL, which are large, are no dependencies: what uses them loads them as it runs.
     repository.file("BUILD", """
 cc_library(
     name = "runtime",
@@ -52,7 +53,7 @@ cuda_toolkit = repository_rule(
     implementation = _cuda_toolkit_impl,
     environ = ["RUBATO_CUDA"],
     local = True,
-    doc = """`CUDA` in @cuda//:cuda.bzl is the toolkit's folder, or None; `CUDNN`, whether cuDNN's headers are
-in it; @cuda//:runtime is its runtime, linked statically, with the headers. RUBATO_CUDA (--repo_env)
-names the folder, or is `none`.""",
+    doc = """`CUDA` in @cuda//:cuda.bzl is the toolkit's folder, or None; `CUDNN` and `NCCL`, whether the
+headers of these libraries are in it; @cuda//:runtime is its runtime, linked statically, with the
+headers. RUBATO_CUDA (--repo_env) names the folder, or is `none`.""",
 )

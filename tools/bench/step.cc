@@ -258,7 +258,7 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
   RUBATO_ASSIGN_OR_RETURN(
       const std::unique_ptr<Model> model,
       Model::Create(setup.model, setup.shape, setup.objective, bench.batch, setup.device.dtype(),
-                    Purpose::kTraining, std::move(device), WaitingSums(bench.accumulate)));
+                    Purpose::kTraining, std::move(device), Keeping{WaitingSums(bench.accumulate)}));
   proto::Optimizer settings;
   settings.set_learning_rate(1e-4);
   settings.set_momentum(0.9);

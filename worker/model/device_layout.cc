@@ -22,7 +22,7 @@ class Places {
 }  // namespace
 
 DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective& objective,
-                    int64_t max_batch, DType dtype, Purpose purpose, int keeps) {
+                    int64_t max_batch, DType dtype, Purpose purpose, const Keeping& keeping) {
   const DType value = HostTypeOf(dtype);
   const bool trains = purpose != Purpose::kEvaluation, classes = IsClassification(objective.loss);
   DeviceLayout l;
@@ -39,10 +39,11 @@ DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective&
                               BytesOf(dtype));
   }
   l.n_factors = factors.bytes() / BytesOf(dtype);
-  l.parameters = device.Add(graph.size * BytesOf(value));
+  const int64_t vector_bytes = (graph.size + keeping.spare) * BytesOf(value);
+  l.parameters = device.Add(vector_bytes);
   l.factors = device.Add(IsHalf(dtype) ? factors.bytes() : 0);
-  for (int i = 0; trains && i <= keeps; ++i) {
-    l.gradients.push_back(device.Add(graph.size * BytesOf(value)));
+  for (int i = 0; trains && i <= keeping.keeps; ++i) {
+    l.gradients.push_back(device.Add(vector_bytes));
   }
   l.features = device.Add(l.n_features * BytesOf(value));
   l.converted = device.Add(IsHalf(dtype) ? l.n_features * BytesOf(dtype) : 0);

@@ -14,6 +14,12 @@ namespace rubato {
 // Of the host's values beside a device that computes in `dtype`.
 inline DType HostTypeOf(DType dtype) { return dtype == DType::kFloat64 ? dtype : DType::kFloat32; }
 
+// What a device keeps for the sums of gradients.
+struct Keeping {
+  int keeps = 0;      // so many gradients at a time
+  int64_t spare = 0;  // values behind parameters and gradients that an exchange may read and write
+};
+
 // What is needed of the device and of the host, and where it lies there, in bytes from the begin of
 // either's memory.
 struct DeviceLayout {
@@ -31,7 +37,7 @@ struct DeviceLayout {
 
 // For batches of up to max_batch examples; arguments as DeviceStep::Create's.
 DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective& objective,
-                    int64_t max_batch, DType dtype, Purpose purpose, int keeps);
+                    int64_t max_batch, DType dtype, Purpose purpose, const Keeping& keeping);
 
 }  // namespace rubato
 

@@ -56,36 +56,34 @@ absl::Status DoesNotFit(const Device& device, int64_t room, Purpose purpose, int
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceStep>> DeviceStep::Create(Graph graph,
-                                                               const Objective& objective,
-                                                               int64_t max_batch, DType dtype,
-                                                               Purpose purpose, int keeps,
-                                                               std::unique_ptr<Device> device) {
+absl::StatusOr<std::unique_ptr<DeviceStep>> DeviceStep::Create(
+    Graph graph, const Objective& objective, int64_t max_batch, DType dtype, Purpose purpose,
+    const Keeping& keeping, std::unique_ptr<Device> device) {
   std::unique_ptr<DeviceStep> step(
-      new DeviceStep(objective, max_batch, dtype, purpose, keeps, std::move(device)));
+      new DeviceStep(objective, max_batch, dtype, purpose, keeping, std::move(device)));
   RUBATO_RETURN_IF_ERROR(step->Allocate(std::move(graph)));
   return step;
 }
 
 DeviceStep::DeviceStep(const Objective& objective, int64_t max_batch, DType dtype, Purpose purpose,
-                       int keeps, std::unique_ptr<Device> device)
+                       const Keeping& keeping, std::unique_ptr<Device> device)
     : objective_(objective),
       max_batch_(max_batch),
       dtype_(dtype),
       value_(HostTypeOf(dtype)),
       purpose_(purpose),
-      keeps_(keeps),
+      keeping_(keeping),
       device_(std::move(device)) {}
 
 absl::Status DeviceStep::Allocate(Graph graph) {
   const KernelSet& kernels = device_->kernels();
   const auto bytes_for = [&](int64_t n) {
     return LayOut(graph, PlanMemory(graph, n, purpose_, kernels, dtype_), objective_, n, dtype_,
-                  purpose_, keeps_)
+                  purpose_, keeping_)
         .device_bytes;
   };
   MemoryPlan plan = PlanMemory(graph, max_batch_, purpose_, kernels, dtype_);
-  const DeviceLayout l = LayOut(graph, plan, objective_, max_batch_, dtype_, purpose_, keeps_);
+  const DeviceLayout l = LayOut(graph, plan, objective_, max_batch_, dtype_, purpose_, keeping_);
   const int64_t room = device_->free_bytes() - device_->reserved_bytes();
   if (l.device_bytes > room) {
     return DoesNotFit(*device_, room, purpose_, max_batch_, bytes_for);
@@ -123,11 +121,7 @@ absl::Status DeviceStep::Allocate(Graph graph) {
   return absl::OkStatus();
 }
 
-bool DeviceStep::UploadParameters(const ConstTensorRef& parameters, AwaitParameters await) {
-  if (version_ != 0 && version_ == sent_) return true;
-  sent_ = -1;
-  if (has_stepped_) scaler_.OnStep(has_overflowed_);
-  has_stepped_ = has_overflowed_ = false;
+bool DeviceStep::Upload(const ConstTensorRef& parameters, AwaitParameters await) {
   const int64_t bytes = BytesOf(parameters);
   const char* const from = static_cast<const char*>(parameters.address());
   char* const staged = static_cast<char*>(Address(staged_parameters_));
@@ -143,6 +137,15 @@ bool DeviceStep::UploadParameters(const ConstTensorRef& parameters, AwaitParamet
                     static_cast<char*>(Address(parameters_)) + begin, part);
   }
   device_->Order(Stream::kCompute, Stream::kUpload);
+  return true;
+}
+
+bool DeviceStep::UploadParameters(const ConstTensorRef& parameters, AwaitParameters await) {
+  if (version_ != 0 && version_ == sent_) return true;
+  sent_ = -1;
+  if (has_stepped_) scaler_.OnStep(has_overflowed_);
+  has_stepped_ = has_overflowed_ = false;
+  if (there_ != version_ && !Upload(parameters, await)) return false;
   sent_ = version_;
   if (!IsHalf(dtype_)) return true;
   for (size_t i = 0; i < graph().nodes.size(); ++i) {
@@ -230,9 +233,11 @@ void DeviceStep::FinishPart(const Part& part, const Summing& summing) {
   if (summing.adds > 0) device_->kernels().AddTensors(sum, in(kept_), sum);
   if (!summing.leaves) return;
   device_->Order(Stream::kDownload, Stream::kCompute);
-  device_->Download(Stream::kDownload, sum.address(),
-                    Address(staged_gradient_.Slice(part.begin, {part.end - part.begin})),
-                    BytesOf(sum));
+  if (!summing.stays) {
+    device_->Download(Stream::kDownload, sum.address(),
+                      Address(staged_gradient_.Slice(part.begin, {part.end - part.begin})),
+                      BytesOf(sum));
+  }
   device_->Signal(Stream::kDownload);
   parts_.push_back(part);
 }
@@ -296,12 +301,12 @@ std::optional<BatchResult> DeviceStep::Gradient(const ConstTensorRef& parameters
                                                 absl::FunctionRef<void(int64_t begin)> ready,
                                                 AwaitParameters await, const Summing& summing) {
   const int64_t n = features.size() / SizeOf(graph().shapes[0]);
-  RUBATO_CHECK(summing.adds <= kept_ && (summing.leaves || kept_ - summing.adds < keeps_));
+  RUBATO_CHECK(summing.adds <= kept_ && (summing.leaves || kept_ - summing.adds < keeps()));
   if (!UploadParameters(parameters, await)) return std::nullopt;
   if (n > 0) Stage(features, targets, key);
   device_->ResetSignals();
   // The first time as it comes, so that libraries make their choices; the next times recorded.
-  Recording& recording = recordings_[{n, kept_, summing.adds, summing.leaves}];
+  Recording& recording = recordings_[{n, kept_, summing.adds, summing.leaves, summing.stays}];
   if (recording.has_run && recording.id < 0) {
     device_->BeginRecording();
     EnqueueGradient(n, summing);
@@ -317,9 +322,11 @@ std::optional<BatchResult> DeviceStep::Gradient(const ConstTensorRef& parameters
   for (size_t i = 0; i < recording.parts.size(); ++i) {  // none if nothing leaves
     const Part& part = recording.parts[i];
     device_->AwaitSignals(static_cast<int64_t>(i) + 1);
-    const ConstTensorRef values = staged_gradient_.Slice(part.begin, {part.end - part.begin});
-    std::memcpy(Address(gradient.Slice(part.begin, {part.end - part.begin})), values.address(),
-                BytesOf(values));
+    if (!summing.stays) {
+      const ConstTensorRef values = staged_gradient_.Slice(part.begin, {part.end - part.begin});
+      std::memcpy(Address(gradient.Slice(part.begin, {part.end - part.begin})), values.address(),
+                  BytesOf(values));
+    }
     ready(part.begin);
   }
   device_->Synchronize();

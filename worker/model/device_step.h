@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "tensor/device.h"
+#include "worker/model/device_layout.h"
 #include "worker/model/loss.h"
 #include "worker/model/loss_scaler.h"
 #include "worker/model/network.h"
@@ -23,6 +24,8 @@ namespace rubato {
 struct Summing {
   int adds = 0;        // so many of the gradients kept last are added to it, and kept no longer
   bool leaves = true;  // for the host; else it is kept
+  // What leaves goes no further than sum(), for other devices; `ready` is told all the same.
+  bool stays = false;
 };
 
 // All memory, the device's and what of the host's it reads and writes, is taken at once, before the
@@ -36,15 +39,14 @@ struct Summing {
 class DeviceStep {
  public:
   // ResourceExhausted if the device has not the memory, saying what batch would fit.
-  // At most `keeps` gradients are kept at a time.
   static absl::StatusOr<std::unique_ptr<DeviceStep>> Create(Graph graph, const Objective& objective,
                                                             int64_t max_batch, DType dtype,
-                                                            Purpose purpose, int keeps,
+                                                            Purpose purpose, const Keeping& keeping,
                                                             std::unique_ptr<Device> device);
 
   const Graph& graph() const { return network_->graph(); }
   int64_t memory_bytes() const { return bytes_; }  // of the device
-  int keeps() const { return keeps_; }
+  int keeps() const { return keeping_.keeps; }
   std::string fused_by() const { return device_->fused_by(); }
 
   // See Model.
@@ -52,6 +54,12 @@ class DeviceStep {
     ++version_;
     kept_ = 0;
   }
+  // The parameters that are new have been put in their place on the device.
+  void OnParametersThere() { there_ = version_; }
+  // On the device, for an exchange while no call of this is under way: the parameters, and the sum
+  // that left and stays.
+  TensorRef parameters() const { return parameters_; }
+  TensorRef sum() const { return gradients_[0]; }
   BatchResult Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,
                        const Targets& targets);
   // Parameters go over part by part as they arrive.
@@ -67,11 +75,12 @@ class DeviceStep {
     int64_t begin, end;
   };
 
-  DeviceStep(const Objective& objective, int64_t max_batch, DType dtype, Purpose purpose, int keeps,
-             std::unique_ptr<Device> device);
+  DeviceStep(const Objective& objective, int64_t max_batch, DType dtype, Purpose purpose,
+             const Keeping& keeping, std::unique_ptr<Device> device);
   absl::Status Allocate(Graph graph);
 
-  // False if nobody waits for them any more.
+  // False if nobody waits for them any more. All of them, and Upload alone.
+  bool Upload(const ConstTensorRef& parameters, AwaitParameters await);
   bool UploadParameters(const ConstTensorRef& parameters, AwaitParameters await = AllHaveArrived);
   void Stage(const ConstTensorRef& features, const Targets& targets, uint64_t key);
   // Give the device a batch of n, from what is staged.
@@ -89,7 +98,7 @@ class DeviceStep {
   const DType dtype_;  // of activations
   const DType value_;  // of the host's values: float32, or float64 like dtype_
   const Purpose purpose_;
-  const int keeps_;
+  const Keeping keeping_;
   const std::unique_ptr<Device> device_;
   std::unique_ptr<Network> network_;
   int64_t bytes_ = 0;
@@ -112,15 +121,16 @@ class DeviceStep {
   uint64_t* staged_keys_ = nullptr;
 
   std::vector<Part> parts_;  // of the gradient at hand, last ones first
-  // Of the parameters: of the calls', 0 if that may be any, and of the device's.
-  int64_t version_ = 0, sent_ = -1;
+  // Of the parameters: of the calls', 0 if that may be any, of the device's, and of those that
+  // others put there.
+  int64_t version_ = 0, sent_ = -1, there_ = -1;
   struct Recording {
     bool has_run = false;
     int id = -1;
     std::vector<Part> parts;
   };
   // Of gradients: by the size of the batch, how many are kept, and the summing.
-  std::map<std::tuple<int64_t, int, int, bool>, Recording> recordings_;
+  std::map<std::tuple<int64_t, int, int, bool, bool>, Recording> recordings_;
 };
 
 }  // namespace rubato

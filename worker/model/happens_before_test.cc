@@ -37,7 +37,7 @@ Found Train(const LeftOut& left_out, DType dtype, int steps, int sums = 1) {
   const std::vector<int64_t> shape = {1, 4, 3};
   auto model = Model::Create(layers, shape, {3}, kBatch, dtype, Purpose::kTraining,
                              MakeClockedDevice(left_out, &found.races, &found.orders),
-                             /*keeps=*/sums - 1);
+                             Keeping{sums - 1});
   RUBATO_EXPECT_OK(model);
   const std::vector<float> features(kBatch * SizeOf(shape)),
       parameters((*model)->parameter_count(), 0.5f);

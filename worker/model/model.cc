@@ -79,12 +79,13 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const proto::Model& config,
                                                      absl::Span<const int64_t> example_shape,
                                                      const Objective& objective, int64_t max_batch,
                                                      DType dtype, Purpose purpose,
-                                                     std::unique_ptr<Device> device, int keeps) {
+                                                     std::unique_ptr<Device> device,
+                                                     const Keeping& keeping) {
   RUBATO_ASSIGN_OR_RETURN(Graph graph, Build(config, example_shape, objective));
   if (device != nullptr) {
     RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<DeviceStep> step,
                             DeviceStep::Create(std::move(graph), objective, max_batch, dtype,
-                                               purpose, keeps, std::move(device)));
+                                               purpose, keeping, std::move(device)));
     return absl::WrapUnique(
         new Model(nullptr, std::move(step), example_shape, objective, max_batch));
   }

@@ -47,13 +47,12 @@ class Model {
   // dtype: float32, or float64 for tests of the arithmetic. For kEvaluation, which needs a fraction
   // of the memory, Gradient may not be called.
   // With a device the model computes there, and the types of worker/model/device_step.h are known
-  // too; ResourceExhausted then says what batch would fit. It can keep up to `keeps` gradients
-  // there.
+  // too; ResourceExhausted then says what batch would fit. It keeps gradients there.
   static absl::StatusOr<std::unique_ptr<Model>> Create(
       const proto::Model& config, absl::Span<const int64_t> example_shape,
       const Objective& objective, int64_t max_batch, DType dtype = DType::kFloat32,
       Purpose purpose = Purpose::kTraining, std::unique_ptr<Device> device = nullptr,
-      int keeps = 0);
+      const Keeping& keeping = {});
 
   const proto::Layout& layout() const { return graph().layout; }
   // Values of the flat vector, of which the last may be buffers: see proto/layout.proto, `average`.
@@ -108,6 +107,11 @@ class Model {
                        absl::FunctionRef<void(int64_t begin)> ready) {
     return *Gradient(parameters, features, targets, key, gradient, ready, AllHaveArrived);
   }
+
+  // On a device (worker/model/device_step.h).
+  void OnParametersThere() { device_step_->OnParametersThere(); }
+  TensorRef parameters_there() const { return device_step_->parameters(); }
+  TensorRef sum_there() const { return device_step_->sum(); }
 
   // Gradients that a device keeps, so as to add them up; 0 on the CPU.
   int keeps() const { return device_step_ != nullptr ? device_step_->keeps() : 0; }

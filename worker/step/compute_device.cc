@@ -17,6 +17,19 @@
 
 namespace rubato {
 
+namespace {
+
+// A variable of the environment that may be "auto", as if it were not set, or `other`.
+absl::StatusOr<bool> IsAuto(const char* variable, absl::string_view other) {
+  const char* const set = std::getenv(variable);
+  const absl::string_view found = set == nullptr ? "auto" : set;
+  if (found == "auto" || found == other) return found == "auto";
+  return absl::InvalidArgumentError(
+      absl::StrCat(variable, ": found ", found, ", expected auto or ", other));
+}
+
+}  // namespace
+
 absl::Status FixIsa(const proto::Device& device) {
   const std::string name = proto::Device::Isa_Name(device.isa());  // "ISA_AVX2"
   RUBATO_ASSIGN_OR_RETURN(const Isa isa,
@@ -133,6 +146,7 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
   }
   chosen.precision_ = precision;
   chosen.numbers_ = NumbersOf(device);
+  RUBATO_ASSIGN_OR_RETURN(chosen.exchanges_, IsAuto(kExchangeVariable, "host"));
   return chosen;
 }
 
@@ -140,6 +154,10 @@ absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open(int i) const {
   if (is_cpu()) return std::unique_ptr<Device>();
   return host_->Open(gpus_[i], numbers_.products,
                      IsHalf(numbers_.dtype) ? numbers_.attention : AttentionForm::kProducts);
+}
+
+absl::StatusOr<std::unique_ptr<Exchange>> ComputeDevice::OpenExchange(int gpus) const {
+  return host_->OpenExchange({gpus_.begin(), gpus_.begin() + gpus});
 }
 
 absl::StatusOr<std::unique_ptr<ProductTimer>> ComputeDevice::OpenTimer() const {

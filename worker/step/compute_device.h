@@ -14,6 +14,7 @@
 #include "tensor/cuda/product.h"
 #include "tensor/cuda/product_timer.h"
 #include "tensor/device.h"
+#include "tensor/exchange.h"
 #include "worker/step/host_gpus.h"
 
 namespace rubato {
@@ -29,6 +30,10 @@ struct GpuShare {
 // Of `count` GPUs. If each has one, workers take turns where there are more than GPUs; otherwise
 // FailedPrecondition if there are not so many.
 absl::StatusOr<std::vector<int>> GpusOf(const GpuShare& share, int count);
+
+// "host" has the host add what several GPUs of a worker have summed up, and send each of them all
+// parameters; "auto", as if it were not set, has them exchange slices, where NCCL is there.
+constexpr char kExchangeVariable[] = "RUBATO_GPU_EXCHANGE";
 
 // device.isa, for our own kernels and the matrix libraries'. Before any thread computes.
 // FailedPrecondition if this processor lacks it: then nothing has changed.
@@ -48,7 +53,7 @@ class ComputeDevice {
   ComputeDevice() = default;
 
   // What device.type says. FailedPrecondition for `cuda` where there is no GPU, saying why, and
-  // where there are too few.
+  // where there are too few; InvalidArgument for another kExchangeVariable.
   static absl::StatusOr<ComputeDevice> Choose(const proto::Device& device,
                                               const GpuShare& share = {});
 
@@ -60,6 +65,10 @@ class ComputeDevice {
   // The i-th GPU cannot be used: whether it does without, being one of several that are to do with
   // those that work. The next one is the i-th then.
   bool LeaveOut(int i, const absl::Status& why);
+  // Whether several GPUs are to exchange slices, and their exchange: of the first `gpus` of these.
+  // Errors as OpenNcclExchange.
+  bool exchanges() const { return exchanges_ && gpus() > 1; }
+  absl::StatusOr<std::unique_ptr<Exchange>> OpenExchange(int gpus) const;
   // For benchmarks of the first GPU, which the CPU is not. Errors likewise.
   absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer() const;
   // What models compute in.
@@ -81,7 +90,7 @@ class ComputeDevice {
   int count_ = 0;
   std::vector<int> gpus_;
   std::map<int, std::string> models_;  // of GPUs
-  bool only_working_ = false;
+  bool only_working_ = false, exchanges_ = false;
   GpuNumbers numbers_;
   std::string precision_ = "float32";  // as the job says it
   std::string note_;                   // on the CPU

@@ -97,6 +97,26 @@ TEST(ComputeDevice, AttentionIsInOnePieceInHalfFloatsUnlessProductsAreAskedFor) 
   EXPECT_EQ(kept(Device::ATTENTION_AUTO, Device::PRECISION_TF32), rows * 8 * 4);
 }
 
+TEST(ComputeDevice, SeveralGpusExchangeUnlessTheHostIsToAdd) {
+  proto::Device config;
+  config.set_type(proto::Device::TYPE_CUDA);
+  setenv(kTestGpuVariable, "emulated:2", 1);
+  const auto chosen = [&](const char* exchange, int gpus) {
+    if (exchange != nullptr) setenv(kExchangeVariable, exchange, 1);
+    const auto device = ComputeDevice::Choose(config, {0, gpus});
+    unsetenv(kExchangeVariable);
+    return device;
+  };
+  EXPECT_FALSE(chosen(nullptr, 1)->exchanges());
+  EXPECT_TRUE(chosen(nullptr, 2)->exchanges());
+  EXPECT_TRUE(chosen("auto", 2)->exchanges());
+  EXPECT_FALSE(chosen("host", 2)->exchanges());
+  EXPECT_EQ((*chosen("auto", 2)->OpenExchange(2))->gpus(), 2);
+  EXPECT_THAT(chosen("nccl", 2), IsError(absl::StatusCode::kInvalidArgument,
+                                         "RUBATO_GPU_EXCHANGE: found nccl, expected auto or host"));
+  unsetenv(kTestGpuVariable);
+}
+
 TEST(ComputeDevice, EachWorkerOfAHostHasAGpuOfItsOwnAsFarAsTheyGo) {
   EXPECT_THAT(*GpusOf({0, 1}, 4), ElementsAre(0));
   EXPECT_THAT(*GpusOf({3, 1}, 4), ElementsAre(3));

@@ -1,6 +1,7 @@
 #include "worker/step/host_gpus.h"
 
 #include "tensor/cuda/cuda_device.h"
+#include "tensor/cuda/nccl_exchange.h"
 
 namespace rubato {
 namespace {
@@ -16,6 +17,10 @@ class NvidiaGpus final : public HostGpus {
   absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer(
       int gpu, ProductPrecision precision) const override {
     return OpenProductTimer(gpu, precision);
+  }
+  absl::StatusOr<std::unique_ptr<Exchange>> OpenExchange(
+      const std::vector<int>& gpus) const override {
+    return OpenNcclExchange(gpus);
   }
 };
 

@@ -4,12 +4,14 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tensor/cuda/fused_attention.h"
 #include "tensor/cuda/product.h"
 #include "tensor/cuda/product_timer.h"
 #include "tensor/device.h"
+#include "tensor/exchange.h"
 
 namespace rubato {
 
@@ -24,6 +26,9 @@ class HostGpus {
                                                        AttentionForm attention) const = 0;
   virtual absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer(
       int gpu, ProductPrecision precision) const = 0;
+  // As OpenNcclExchange (nccl_exchange.h).
+  virtual absl::StatusOr<std::unique_ptr<Exchange>> OpenExchange(
+      const std::vector<int>& gpus) const = 0;
 };
 
 const HostGpus& GpusOfThisHost();

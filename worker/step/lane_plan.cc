@@ -52,4 +52,53 @@ int WaitingSums(int64_t leaves, int64_t lanes) {
   return Height(most);
 }
 
+SumsOfRound SumRound(const ReductionTree& tree, Range node, const std::vector<Range>& items,
+                     std::vector<Range>* waiting) {
+  struct Sum {
+    Range node;
+    int64_t at;  // an item, or ~place
+  };
+  std::vector<Sum> sums;  // of finished left siblings, outermost first
+  for (size_t place = 0; place < waiting->size(); ++place) {
+    sums.push_back({(*waiting)[place], ~static_cast<int64_t>(place)});
+  }
+  SumsOfRound round;
+  for (size_t i = 0; i < items.size(); ++i) {
+    Sum sum = {items[i], static_cast<int64_t>(i)};
+    while (!(sum.node == node) && !sums.empty() && tree.Sibling(sum.node) == sums.back().node) {
+      round.additions.push_back({sums.back().at, sum.at});
+      sums.pop_back();
+      sum.node = tree.Parent(sum.node);
+    }
+    sums.push_back(sum);
+  }
+  if (sums.back().node == node) {
+    round.whole = sums.back().at;
+    sums.pop_back();
+  }
+  waiting->clear();
+  for (const Sum& sum : sums) {
+    const auto place = static_cast<int64_t>(waiting->size());
+    if (sum.at >= 0) round.waits.push_back({sum.at, place});
+    waiting->push_back(sum.node);
+  }
+  return round;
+}
+
+int64_t WaitingPlaces(int64_t leaves, int64_t lanes, int keeps) {
+  const ReductionTree tree(leaves);
+  size_t most = 0;
+  for (int64_t size = 1; size < 2 * leaves; size *= 2) {
+    for (int64_t begin = 0; begin < leaves; begin += size) {
+      const Range node = {begin, std::min(begin + size, leaves)};
+      std::vector<Range> waiting;
+      for (const LaneRound& round : PlanLanes(node, lanes, keeps)) {
+        SumRound(tree, node, round.items, &waiting);
+        most = std::max(most, waiting.size());
+      }
+    }
+  }
+  return static_cast<int64_t>(most);
+}
+
 }  // namespace rubato

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/space/flat_space.h"
+#include "common/space/reduction_tree.h"
 
 namespace rubato {
 
@@ -32,6 +33,29 @@ std::vector<LaneRound> PlanLanes(Range node, int64_t lanes, int keeps);
 // Gradients that each of `lanes` has to keep at a time to add up what PlanLanes would give it of
 // all `leaves`.
 int WaitingSums(int64_t leaves, int64_t lanes = 1);
+
+// What becomes of the sums of a round's items, whoever holds and adds them.
+struct SumsOfRound {
+  // To an item's sum is added: another's, or what waits at place ~from, if `from` is below 0.
+  struct Addition {
+    int64_t from, to;
+  };
+  // An item's sum, with what was added, waits at a place for its right sibling.
+  struct Wait {
+    int64_t item, place;
+  };
+  std::vector<Addition> additions;  // in their order
+  std::vector<Wait> waits;          // after them, in places that nothing waits at any more
+  int64_t whole = -1;               // the item that has the node's sum then, in the last round
+};
+
+// `waiting`: of the node's earlier rounds, the nodes whose sums wait, by place; then, with this
+// one.
+SumsOfRound SumRound(const ReductionTree& tree, Range node, const std::vector<Range>& items,
+                     std::vector<Range>* waiting);
+
+// The most places at which sums wait between rounds, of any node of the tree over `leaves`.
+int64_t WaitingPlaces(int64_t leaves, int64_t lanes, int keeps);
 
 }  // namespace rubato
 

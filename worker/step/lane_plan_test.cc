@@ -1,8 +1,11 @@
 #include "worker/step/lane_plan.h"
 
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/space/reduction_tree.h"
 #include "gtest/gtest.h"
 
@@ -74,6 +77,55 @@ TEST(PlanLanes, SumsThatWaitAreCounted) {
   EXPECT_EQ(WaitingSums(16, 2), 3);
   EXPECT_EQ(WaitingSums(16, 8), 1);
   EXPECT_EQ(WaitingSums(16, 16), 0);
+}
+
+// What is added, written out: "((0+1)+2)".
+std::string Sum(const ReductionTree& tree, Range node) {
+  if (node.size() == 1) return absl::StrCat(node.begin);
+  Range left = {node.begin, node.begin + 1};
+  while (!(tree.Parent(left) == node)) left = tree.Parent(left);
+  return absl::StrCat("(", Sum(tree, left), "+", Sum(tree, {left.end, node.end}), ")");
+}
+
+TEST(SumRound, RoundsMakeTheNodesSumAlongTheTree) {
+  for (int64_t leaves = 1; leaves <= 20; ++leaves) {
+    const ReductionTree tree(leaves);
+    for (int64_t lanes = 1; lanes <= 8; ++lanes) {
+      for (int keeps = 0; keeps <= 3; ++keeps) {
+        for (const Range& node : tree.MaximalNodes({leaves / 3, leaves})) {
+          std::vector<Range> nodes;
+          std::map<int64_t, std::string> waiting;  // by place
+          std::string whole;
+          for (const LaneRound& round : PlanLanes(node, lanes, keeps)) {
+            std::vector<std::string> sums;
+            for (const Range& item : round.items) sums.push_back(Sum(tree, item));
+            const SumsOfRound what = SumRound(tree, node, round.items, &nodes);
+            for (const SumsOfRound::Addition& addition : what.additions) {
+              const std::string& left =
+                  addition.from < 0 ? waiting[~addition.from] : sums[addition.from];
+              sums[addition.to] = absl::StrCat("(", left, "+", sums[addition.to], ")");
+            }
+            for (const SumsOfRound::Wait& wait : what.waits) {
+              waiting[wait.place] = sums[wait.item];
+            }
+            EXPECT_LE(static_cast<int64_t>(nodes.size()), WaitingPlaces(leaves, lanes, keeps));
+            for (size_t place = 0; place < nodes.size(); ++place) {
+              EXPECT_EQ(waiting[place], Sum(tree, nodes[place]));
+            }
+            EXPECT_EQ(whole, "");
+            if (what.whole >= 0) whole = sums[what.whole];
+          }
+          EXPECT_EQ(whole, Sum(tree, node)) << leaves << " leaves, " << lanes << " lanes";
+        }
+      }
+    }
+  }
+}
+
+TEST(WaitingPlaces, NothingWaitsIfAsManyGpusAsAPowerOfTwoShareOne) {
+  EXPECT_EQ(WaitingPlaces(16, 4, WaitingSums(16, 4)), 0);
+  EXPECT_EQ(WaitingPlaces(8, 8, WaitingSums(8, 8)), 0);
+  EXPECT_EQ(WaitingPlaces(10, 4, WaitingSums(10, 4)), 1);
 }
 
 }  // namespace

@@ -10,12 +10,14 @@
 namespace rubato {
 
 MicroBatches::MicroBatches(std::vector<Model*> models, const FlatSpace* space, BatchReader* reader,
-                           uint64_t seed, std::shared_ptr<SharedArena> arena, bool is_split)
+                           uint64_t seed, std::shared_ptr<SharedArena> arena, bool is_split,
+                           ExchangedSums* exchange)
     : space_(space),
       reader_(reader),
       seed_(seed),
       buffers_(space->values(), std::move(arena)),
-      lacks_spare_(is_split) {
+      lacks_spare_(is_split),
+      exchange_(exchange) {
   for (Model* model : models) {
     lanes_.push_back(std::make_unique<Lane>());
     Lane* const lane = lanes_.back().get();
@@ -125,15 +127,19 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::Compute(const SampleSched
     outcome_ = Outcome::kOpen;
   }
   const auto agreed = [&](Range values) { return Agree(await(values)); };
+  const auto cancelled = [] {
+    return absl::CancelledError("nobody waits for the parameters any more");
+  };
+  if (exchange_ != nullptr && !exchange_->SendParameters(parameters, agreed)) return cancelled();
   const ReductionTree tree(schedule.leaves());
   const Work work{schedule, unit, WeightOf(schedule, unit), parameters, agreed};
   std::vector<BatchResult> results(node.size());
-  std::vector<Sum> sums;  // of finished left siblings, outermost first
+  Waiting waiting;
   for (LaneRound& plan : PlanLanes(node, lanes(), keeps())) {
-    Round round = PlanRound(tree, node, std::move(plan), &sums);
+    Round round = PlanRound(tree, node, std::move(plan), &waiting);
     for (int64_t turn = 0; turn < round.plan.turns; ++turn) {
       ComputeTurn(work, turn, &round, push, node.begin, &results);
-      if (ends()) return absl::CancelledError("nobody waits for the parameters any more");
+      if (ends()) return cancelled();
     }
   }
   return results;
@@ -154,22 +160,32 @@ std::vector<int64_t> MicroBatches::ReadingOrder(int64_t leaves, Range own) const
 }
 
 MicroBatches::Round MicroBatches::PlanRound(const ReductionTree& tree, Range node, LaneRound plan,
-                                            std::vector<Sum>* sums) {
+                                            Waiting* waiting) {
   Round round;
   round.next_block = space_->blocks() - 1;
   for (const Range& item : plan.items) {
-    Sum sum{item, buffers_.Take()};
-    round.gradients.push_back(sum.gradient);
     round.summings.push_back(SummingsOf(tree.leaves(), item));
-    while (!(sum.node == node) && !sums->empty() && tree.Sibling(sum.node) == sums->back().node) {
-      round.additions.push_back({std::move(sums->back().gradient), sum.gradient->data()});
-      sums->pop_back();
-      sum.node = tree.Parent(sum.node);
-    }
-    sums->push_back(std::move(sum));
+    round.summings.back().back().stays = exchange_ != nullptr;
+    if (exchange_ == nullptr) round.gradients.push_back(buffers_.Take());
   }
-  if (sums->back().node == node) round.sum = sums->back().gradient;
+  SumsOfRound sums = SumRound(tree, node, plan.items, &waiting->nodes);
   round.plan = std::move(plan);
+  if (exchange_ != nullptr) {
+    if (sums.whole >= 0) round.sum = buffers_.Take();
+    exchange_->BeginRound(std::move(sums),
+                          round.sum == nullptr ? absl::Span<float>() : absl::MakeSpan(*round.sum));
+    return round;
+  }
+  for (const SumsOfRound::Addition& addition : sums.additions) {
+    round.additions.push_back(
+        {addition.from < 0 ? waiting->gradients[~addition.from] : round.gradients[addition.from],
+         round.gradients[addition.to]->data()});
+  }
+  waiting->gradients.resize(waiting->nodes.size());
+  for (const SumsOfRound::Wait& wait : sums.waits) {
+    waiting->gradients[wait.place] = round.gradients[wait.item];
+  }
+  if (sums.whole >= 0) round.sum = round.gradients[sums.whole];
   return round;
 }
 
@@ -182,9 +198,9 @@ void MicroBatches::ComputeTurn(const Work& work, int64_t turn, Round* round, Pus
     const std::optional<int64_t> leaf = round->plan.Leaf(i, turn);
     if (!leaf.has_value()) continue;
     const SampleRange range = work.schedule.MicroBatch(work.unit, *leaf);
-    const Task task{*leaf, range.positions.empty(),
-                    round->summings[i][*leaf - round->plan.items[i].begin],
-                    absl::MakeSpan(*round->gradients[i])};
+    const Task task{
+        *leaf, range.positions.empty(), round->summings[i][*leaf - round->plan.items[i].begin],
+        exchange_ == nullptr ? absl::MakeSpan(*round->gradients[i]) : absl::Span<float>()};
     if (!task.is_empty) reader_->ReadShuffled(range, &lane->batch);
     i > 0 ? ComputeBeside(work, task, lane) : static_cast<void>(here = task);
   }
@@ -193,11 +209,7 @@ void MicroBatches::ComputeTurn(const Work& work, int64_t turn, Round* round, Pus
       Fold(std::max(begin, OthersReadyBelow(space_->values() + 1, count)), round, push);
     });
   }
-  const bool is_last = turn + 1 == round->plan.turns;
-  while (is_last && round->next_block >= 0 && !ends()) {
-    const int64_t begin = space_->BlockValues(round->next_block).begin;
-    Fold(OthersReadyBelow(begin + 1, count), round, push);
-  }
+  if (turn + 1 == round->plan.turns) FoldRest(count, round, push);
   OthersReadyBelow(1, count);
   for (size_t i = 0; i < count && !ends(); ++i) {
     const std::optional<int64_t> leaf = round->plan.Leaf(i, turn);
@@ -208,6 +220,23 @@ void MicroBatches::ComputeTurn(const Work& work, int64_t turn, Round* round, Pus
 void MicroBatches::Fold(int64_t done, Round* round, Push push) {
   // The first lane has all parameters by now, so the others may go on, too.
   if (round->sum != nullptr && !Commit()) return;
+  FoldBlocks(exchange_ == nullptr ? done : exchange_->Give(done), round, push);
+}
+
+void MicroBatches::FoldRest(size_t count, Round* round, Push push) {
+  if (exchange_ != nullptr) {
+    while (const std::optional<int64_t> begin = exchange_->next()) {
+      Fold(OthersReadyBelow(*begin + 1, count), round, push);
+    }
+    FoldBlocks(exchange_->Finish(), round, push);
+  }
+  while (round->next_block >= 0 && !ends()) {
+    const int64_t begin = space_->BlockValues(round->next_block).begin;
+    Fold(OthersReadyBelow(begin + 1, count), round, push);
+  }
+}
+
+void MicroBatches::FoldBlocks(int64_t done, Round* round, Push push) {
   for (; round->next_block >= 0 && space_->BlockValues(round->next_block).begin >= done;
        --round->next_block) {
     const Range values = space_->BlockValues(round->next_block);
@@ -229,7 +258,7 @@ std::optional<BatchResult> MicroBatches::ComputeLeaf(
   const Targets targets = task.is_empty ? Targets() : lane->batch.targets(work.weight);
   const absl::Span<const float> inputs =
       task.is_empty ? absl::Span<const float>() : lane->batch.inputs();
-  if (lane->model->keeps() > 0) {
+  if (lane->model->keeps() > 0 || exchange_ != nullptr) {
     return lane->model->GradientOnDevice(work.parameters, inputs, targets, key,
                                          TensorRef(task.gradient), task.summing, ready, work.await);
   }

@@ -21,6 +21,7 @@
 #include "worker/data/batch_reader.h"
 #include "worker/model/loss.h"
 #include "worker/model/model.h"
+#include "worker/step/exchanged_sums.h"
 #include "worker/step/gradient_buffers.h"
 #include "worker/step/gradient_sums.h"
 #include "worker/step/lane_plan.h"
@@ -34,15 +35,17 @@ std::vector<Summing> SummingsOf(int64_t leaves, Range node);
 // With several models it computes as many micro-batches side by side, each on a thread of its own:
 // since a micro-batch is one thread's work and sums follow the tree, their number changes no bit.
 // Models on devices that keep gradients (Model::keeps) add up there what the tree lets them; what
-// is left to be added is added here.
+// is left to be added is added here or, with an exchange, by the devices.
 class MicroBatches : public GradientSums {
  public:
   // All must outlive it. The models, at least one, are alike. What layers draw is a function of
   // (seed, unit, micro-batch). Gradients lie in `arena`, if there is one, so that they can be lent.
   // Of several servers (`is_split`) the first blocks of one may be here before another has taken
   // the last gradient: the buffer that the next one needs then is made in the first step.
+  // exchange: of these models, or null.
   MicroBatches(std::vector<Model*> models, const FlatSpace* space, BatchReader* reader,
-               uint64_t seed, std::shared_ptr<SharedArena> arena = nullptr, bool is_split = false);
+               uint64_t seed, std::shared_ptr<SharedArena> arena = nullptr, bool is_split = false,
+               ExchangedSums* exchange = nullptr);
   ~MicroBatches() override;
 
   // From now on batches come from `reader`.
@@ -64,9 +67,10 @@ class MicroBatches : public GradientSums {
 
  private:
   using Gradient = GradientBuffers::Gradient;
-  struct Sum {
-    Range node;
-    Gradient gradient;
+  // Sums of finished left siblings, outermost first.
+  struct Waiting {
+    std::vector<Range> nodes;
+    std::vector<Gradient> gradients;  // none with an exchange
   };
   // An addition to a gradient, value by value.
   struct Addition {
@@ -105,22 +109,25 @@ class MicroBatches : public GradientSums {
   struct Round {
     LaneRound plan;
     std::vector<std::vector<Summing>> summings;  // of each item's leaves
-    std::vector<Gradient> gradients;             // of each item
+    std::vector<Gradient> gradients;             // of each item; none with an exchange
     std::vector<Addition> additions;  // of left siblings that they complete, innermost first
     Gradient sum;                     // the node's, which leaves in the last round; else null
     int64_t next_block = 0;           // behind it all are folded
   };
 
   // Which left siblings each item completes is known before it is computed. Moves what the round
-  // adds out of `sums` (of finished left siblings, outermost first) and what it makes in.
-  Round PlanRound(const ReductionTree& tree, Range node, LaneRound plan, std::vector<Sum>* sums);
+  // adds out of `waiting` and what it makes in.
+  Round PlanRound(const ReductionTree& tree, Range node, LaneRound plan, Waiting* waiting);
   // A turn of a round; in the last one the items' sums are folded and, in the last round, leave.
   // Results go to `results`, by leaf from `first` on.
   void ComputeTurn(const Work& work, int64_t turn, Round* round, Push push, int64_t first,
                    std::vector<BatchResult>* results) ABSL_LOCKS_EXCLUDED(mutex_);
   // Values from `done` on are final in all lanes: blocks of them are folded and, in the last round,
   // leave.
-  void Fold(int64_t done, Round* round, Push push);
+  void Fold(int64_t done, Round* round, Push push) ABSL_LOCKS_EXCLUDED(mutex_);
+  void FoldBlocks(int64_t done, Round* round, Push push);
+  // Of the lanes 0 to `count` - 1, when the first one is done: what is left to be folded.
+  void FoldRest(size_t count, Round* round, Push push) ABSL_LOCKS_EXCLUDED(mutex_);
   // By lane i > 0 on its thread.
   void ComputeBeside(const Work& work, const Task& task, Lane* lane) ABSL_LOCKS_EXCLUDED(mutex_);
   // On the lane's thread, of the batch that it has.
@@ -148,6 +155,7 @@ class MicroBatches : public GradientSums {
   const uint64_t seed_;
   GradientBuffers buffers_;
   bool lacks_spare_;
+  ExchangedSums* const exchange_;
   // The first is the caller's. `work` and `ready` are guarded by the mutex; the rest is of who has
   // its work.
   std::vector<std::unique_ptr<Lane>> lanes_;

@@ -19,6 +19,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tensor/cuda/emulated_device.h"
+#include "tensor/cuda/emulated_exchange.h"
 
 namespace rubato {
 namespace {
@@ -76,10 +77,16 @@ class MicroBatchesTest : public ::testing::Test {
     const ReductionTree tree(kLeaves);
     BatchReader reader(data_.get(), kSeed, kBatch / kLeaves, ahead);
     const std::vector<std::unique_ptr<Model>> more =
-        model_->keeps() > 0 ? MakeDevices(threads - 1) : MakeModels(threads - 1);
+        model_->keeps() > 0 || exchanges_ ? MakeDevices(threads - 1) : MakeModels(threads - 1);
     std::vector<Model*> models = Pointers(more);
     models.insert(models.begin(), model_.get());
-    MicroBatches micro_batches(models, &space, &reader, kSeed);
+    std::unique_ptr<ExchangedSums> exchange;
+    if (exchanges_) {
+      const int64_t places = WaitingPlaces(kLeaves, threads, model_->keeps());
+      exchange = *ExchangedSums::Create(MakeEmulatedExchange(threads, /*seed=*/unit + 1), models,
+                                        places, /*most=*/Slices::kAlignment);
+    }
+    MicroBatches micro_batches(models, &space, &reader, kSeed, nullptr, false, exchange.get());
     if (ahead > 0) {
       for (const int64_t leaf : micro_batches.ReadingOrder(kLeaves, {0, kLeaves})) {
         const SampleRange range = schedule.MicroBatch(unit, leaf);
@@ -109,7 +116,9 @@ class MicroBatchesTest : public ::testing::Test {
       }
     }
     // Of devices' sums only whole ones come to the host.
-    if (model_->keeps() > 0) {
+    if (exchanges_) {
+      EXPECT_EQ(micro_batches.buffers(), 1);
+    } else if (model_->keeps() > 0) {
       EXPECT_LE(micro_batches.buffers(), std::min<int64_t>(threads, max_buffers));
     } else {
       EXPECT_EQ(micro_batches.buffers(), max_buffers);
@@ -134,8 +143,9 @@ class MicroBatchesTest : public ::testing::Test {
 
   // The model, on an emulated GPU that keeps so many gradients.
   void UseDevice(int keeps, DType dtype = DType::kFloat32) {
-    auto model = Model::Create(config_, {1, 2, 3}, objective_, kBatch / kLeaves, dtype,
-                               Purpose::kTraining, MakeEmulatedDevice(), keeps);
+    auto model =
+        Model::Create(config_, {1, 2, 3}, objective_, kBatch / kLeaves, dtype, Purpose::kTraining,
+                      MakeEmulatedDevice(), Keeping{keeps, exchanges_ ? Slices::Spare(8) : 0});
     RUBATO_ASSERT_OK(model);
     model_ = *std::move(model);
   }
@@ -148,7 +158,8 @@ class MicroBatchesTest : public ::testing::Test {
       options.seed = 2 + i;
       models.push_back(*Model::Create(config_, {1, 2, 3}, objective_, kBatch / kLeaves,
                                       DType::kFloat32, Purpose::kTraining,
-                                      MakeEmulatedDevice(options), model_->keeps()));
+                                      MakeEmulatedDevice(options),
+                                      Keeping{model_->keeps(), exchanges_ ? Slices::Spare(8) : 0}));
     }
     return models;
   }
@@ -159,6 +170,7 @@ class MicroBatchesTest : public ::testing::Test {
   std::unique_ptr<Model> model_;
   std::vector<float> parameters_;
   int64_t samples_ = 0;
+  bool exchanges_ = false;  // devices among themselves
 };
 
 TEST_F(MicroBatchesTest, TheSumHasTheSameBitsOnAnyNumberOfThreads) {
@@ -373,6 +385,31 @@ TEST_F(MicroBatchesTest, SeveralDevicesSumsHaveTheBitsOfOne) {
         EXPECT_EQ(Sum(unit, {{0, 5}}, 7, /*ahead=*/2, lanes), one[unit]);
         EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, 16, 0, lanes), one[unit]);
         EXPECT_EQ(Sum(unit, {{0, 1}, {1, 3}, {3, 5}}, 16, 0, lanes), one[unit]);
+      }
+    }
+  }
+}
+
+// GPUs add slices of what one of them, or the host, adds whole: in one chunk or in several, with
+// slices that are short or empty, and with rounds whose sums wait.
+TEST_F(MicroBatchesTest, SumsThatDevicesExchangeHaveTheBitsOfOne) {
+  for (const int wide : {4, 100}) {
+    exchanges_ = false;
+    Use(absl::StrCat("layers { dropout { p: 0.4 } } layers { linear { out_features: ", wide,
+                     " } } layers { relu {} }"));
+    UseDevice(WaitingSums(kLeaves));
+    std::map<int64_t, std::vector<float>> one;
+    for (int64_t unit : {0, 2, 4}) one[unit] = Sum(unit, {{0, 5}}, 7);
+    exchanges_ = true;
+    for (int keeps = 0; keeps <= 3; ++keeps) {
+      UseDevice(keeps);
+      for (const int lanes : {2, 3, 4, 8}) {
+        SCOPED_TRACE(absl::StrCat(lanes, " GPUs that keep ", keeps));
+        for (int64_t unit : {0, 2, 4}) {  // unit 2 has empty micro-batches
+          EXPECT_EQ(Sum(unit, {{0, 5}}, 7, /*ahead=*/2, lanes), one[unit]);
+          EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, 16, 0, lanes), one[unit]);
+          EXPECT_EQ(Sum(unit, {{0, 1}, {1, 3}, {3, 5}}, 16, 0, lanes), one[unit]);
+        }
       }
     }
   }

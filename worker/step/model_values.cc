@@ -25,9 +25,10 @@ absl::StatusOr<std::vector<std::unique_ptr<Model>>> MakeModels(const proto::Job&
   };
   const auto make = [&](int lane) -> absl::StatusOr<std::unique_ptr<Model>> {
     RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, device->Open(lane));
-    return Model::Create(job.model(), data.train.shape().dimensions(), objective,
-                         job.train().batch_size() / parts, device->dtype(), Purpose::kTraining,
-                         std::move(opened), WaitingSums(parts, lanes()));
+    return Model::Create(
+        job.model(), data.train.shape().dimensions(), objective, job.train().batch_size() / parts,
+        device->dtype(), Purpose::kTraining, std::move(opened),
+        Keeping{WaitingSums(parts, lanes()), device->exchanges() ? Slices::Spare(lanes()) : 0});
   };
   std::vector<std::unique_ptr<Model>> models;
   while (static_cast<int64_t>(models.size()) < lanes()) {
@@ -74,6 +75,7 @@ absl::StatusOr<std::unique_ptr<WorkerValues>> ModelValues::Create(const proto::J
       Evaluator::Create(job.model(), objective, values->device_,
                         job.train().batch_size() / job.train().micro_batches(),
                         on_test ? &data->test : &data->validation, &data->test, done));
+  values->OpenExchange();  // of the memory that is left, for it can be done without
   return values;
 }
 
@@ -83,6 +85,34 @@ ModelValues::ModelValues(const proto::Job& job, const Data* data, ComputeDevice 
       data_(*data),
       device_(std::move(device)),
       models_(std::move(models)) {}
+
+void ModelValues::OpenExchange() {
+  const int gpus = static_cast<int>(models_.size());
+  if (!device_.exchanges() || gpus < 2) return;
+  const auto open = [&]() -> absl::StatusOr<std::unique_ptr<ExchangedSums>> {
+    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Exchange> exchange, device_.OpenExchange(gpus));
+    std::vector<Model*> models;
+    for (const std::unique_ptr<Model>& model : models_) models.push_back(model.get());
+    return ExchangedSums::Create(
+        std::move(exchange), std::move(models),
+        WaitingPlaces(job().train().micro_batches(), gpus, models_[0]->keeps()));
+  };
+  absl::StatusOr<std::unique_ptr<ExchangedSums>> exchange = open();
+  if (exchange.ok()) {
+    exchange_ = *std::move(exchange);
+  } else {
+    why_no_exchange_ = std::string(exchange.status().message());
+  }
+}
+
+std::vector<std::string> ModelValues::warnings() const {
+  std::vector<std::string> warnings = device_.warnings();
+  if (!why_no_exchange_.empty()) {
+    warnings.push_back(
+        absl::StrCat("its GPUs exchange nothing, and the host adds: ", why_no_exchange_));
+  }
+  return warnings;
+}
 
 proto::WorkerRegistration ModelValues::Registration() const {
   proto::WorkerRegistration registration;
@@ -99,6 +129,10 @@ std::vector<std::string> ModelValues::notes() const {
   if (!device_.note().empty()) notes.push_back(device_.note());
   const std::string fused_by = models_[0]->fused_by();
   if (!fused_by.empty()) notes.push_back(absl::StrCat("attention in one piece, by ", fused_by));
+  if (exchange_ != nullptr) {
+    notes.push_back(absl::StrCat("its GPUs add their sums up among themselves, by ",
+                                 exchange_->exchange().description()));
+  }
   const int lanes = static_cast<int>(models_.size());
   if (lanes < device_.gpus()) {
     notes.push_back(absl::StrCat("leaves ", device_.gpus() - lanes, " of its ", device_.gpus(),
@@ -128,7 +162,7 @@ void ModelValues::OnView(const proto::View& view, int64_t max_values) {
     for (const std::unique_ptr<Model>& model : models_) models.push_back(model.get());
     micro_batches_.emplace(std::move(models), &space(), reader.get(), job().seed(),
                            LendsGradients(max_values) ? arena() : nullptr,
-                           /*is_split=*/job().cluster().servers() > 1);
+                           /*is_split=*/job().cluster().servers() > 1, exchange_.get());
     UseSums(&*micro_batches_);
   }
   reader_ = std::move(reader);

@@ -18,6 +18,7 @@
 #include "worker/model/model.h"
 #include "worker/step/compute_device.h"
 #include "worker/step/evaluator.h"
+#include "worker/step/exchanged_sums.h"
 #include "worker/step/micro_batches.h"
 #include "worker/step/worker_values.h"
 
@@ -36,7 +37,7 @@ class ModelValues : public WorkerValues {
 
   proto::WorkerRegistration Registration() const override;
   std::vector<std::string> notes() const override;
-  std::vector<std::string> warnings() const override { return device_.warnings(); }
+  std::vector<std::string> warnings() const override;
   Range first() const override;
   void OnView(const proto::View& view, int64_t max_values) override;
   void ReadAhead(const SampleSchedule& schedule, int64_t unit, Range leaves) override;
@@ -52,10 +53,14 @@ class ModelValues : public WorkerValues {
  private:
   ModelValues(const proto::Job& job, const Data* data, ComputeDevice device,
               std::vector<std::unique_ptr<Model>> models);
+  // Among the models' GPUs, if there are several and they can.
+  void OpenExchange();
 
   const Data& data_;
   const ComputeDevice device_;
   const std::vector<std::unique_ptr<Model>> models_;  // one for each thread, or GPU
+  std::unique_ptr<ExchangedSums> exchange_;           // of the models' GPUs, or null
+  std::string why_no_exchange_;                       // where one was to be
   std::unique_ptr<BatchReader> reader_;
   std::optional<MicroBatches> micro_batches_;
   std::unique_ptr<Evaluator> evaluator_;

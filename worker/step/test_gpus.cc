@@ -19,6 +19,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "tensor/cuda/emulated_device.h"
+#include "tensor/cuda/emulated_exchange.h"
 #include "tensor/kernels.h"
 #include "worker/step/host_gpus.h"
 
@@ -106,6 +107,14 @@ class TestGpus final : public HostGpus {
   absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer(
       int, ProductPrecision precision) const override {
     return MakeEmulatedProductTimer(precision);
+  }
+
+  absl::StatusOr<std::unique_ptr<Exchange>> OpenExchange(
+      const std::vector<int>& gpus) const override {
+    if (std::getenv(kTestExchangeRefusesVariable) != nullptr) {
+      return absl::FailedPreconditionError("an exchange was told to refuse");
+    }
+    return MakeEmulatedExchange(static_cast<int>(gpus.size()));
   }
 };
 

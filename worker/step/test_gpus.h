@@ -6,6 +6,7 @@
 //   RUBATO_TEST_GPU_FAILS=2:30:FILE  GPU 2 of them fails when it is waited for the 30th time: the
 //                                    process ends, and FILE is there; while it is, the GPU cannot
 //                                    be opened
+//   RUBATO_TEST_EXCHANGE_REFUSES=1   they exchange nothing
 //
 // A program that this is linked into heeds them.
 #ifndef RUBATO_WORKER_STEP_TEST_GPUS_H_
@@ -15,6 +16,7 @@ namespace rubato {
 
 constexpr char kTestGpuVariable[] = "RUBATO_TEST_GPU";
 constexpr char kTestGpuFailsVariable[] = "RUBATO_TEST_GPU_FAILS";
+constexpr char kTestExchangeRefusesVariable[] = "RUBATO_TEST_EXCHANGE_REFUSES";
 
 }  // namespace rubato
 
