@@ -25,7 +25,7 @@ namespace rubato {
 
 constexpr int kWarp = 32;            // threads that sum without shared memory
 constexpr int kMaxThreads = 1024;    // of a block
-constexpr size_t kSharedBytes = 16;  // of memory that a block shares, for each thread
+constexpr size_t kSharedBytes = 16;  // of memory that a block shares, usually, for each thread
 constexpr int kUsualThreads = 256;
 
 struct Plus {
@@ -95,7 +95,8 @@ class HostBlock {
     return Reduce(identity, f, Plus());
   }
 
-  // An array of the block's, of one A a thread; what was there before is gone.
+  // An array of the block's, of as many A as its threads have room for (SharedBytesOf); what was
+  // there before is gone.
   template <typename A>
   A* Shared() {
     static_assert(sizeof(A) <= kSharedBytes, "");
@@ -153,6 +154,17 @@ struct MostThreadsOf<Kernel, std::void_t<decltype(Kernel::kMostThreads)>> {
   static constexpr int kValue = Kernel::kMostThreads;
 };
 
+// Bytes of shared memory for each thread: its own kSharedBytes, if it says so.
+template <typename Kernel, typename = void>
+struct SharedBytesOf {
+  static constexpr size_t kValue = kSharedBytes;
+};
+template <typename Kernel>
+struct SharedBytesOf<Kernel, std::void_t<decltype(Kernel::kSharedBytes)>> {
+  static constexpr size_t kValue = Kernel::kSharedBytes;
+  static_assert(kValue * MostThreadsOf<Kernel>::kValue <= kMaxThreads * rubato::kSharedBytes, "");
+};
+
 // How many of its loads an f of ForEachIndex wants under way: 0 if it does not say what it loads.
 template <typename F, typename = void>
 struct AheadOf {
@@ -203,54 +215,6 @@ inline int ThreadsFor(int64_t n, int most = kUsualThreads) {
   int threads = kWarp;
   while (threads < n && threads < most) threads *= 2;
   return threads;
-}
-
-// The sums over the rows of f.Value(row, column), which are given to f.Store(column, sum); f.Zero()
-// is the sum of nothing, and F::kAhead of a thread's rows are read at a time. Threads lie in `tile`
-// columns side by side and take the rows in turn.
-template <typename F>
-struct SumColumns {
-  static constexpr int kMostThreads = 512;
-
-  int64_t rows, columns;
-  int tile;  // divides the threads
-  F f;
-
-  Traffic Moves(int64_t) const { return f.Moves(rows, columns); }
-
-  template <typename Block>
-  RUBATO_HOST_DEVICE void operator()(Block& block) const {
-    using A = decltype(f.Zero());
-    A* const shared = block.template Shared<A>();
-    const int lanes = block.threads() / tile;
-    block.ForEach([&](int thread) {
-      const int64_t column = block.index() * tile + thread % tile;
-      A sum = f.Zero();
-      if (column < columns) {
-        InTurn<F::kAhead>(
-            thread / tile, rows, lanes, [&](int64_t row) { return f.Value(row, column); },
-            [&](int64_t, const A& value) { sum = sum + value; });
-      }
-      shared[thread] = sum;
-    });
-    for (int half = lanes / 2; half > 0; half /= 2) {
-      block.ForEach([&](int thread) {
-        if (thread < half * tile) shared[thread] = shared[thread] + shared[thread + half * tile];
-      });
-    }
-    block.ForEach([&](int thread) {
-      const int64_t column = block.index() * tile + thread;
-      if (thread < tile && column < columns) f.Store(column, shared[thread]);
-    });
-  }
-};
-
-template <typename Queue, typename F>
-void LaunchSumColumns(Queue& queue, int64_t rows, int64_t columns, const F& f) {
-  constexpr int kThreads = SumColumns<F>::kMostThreads;
-  int tile = 4;
-  while (tile < columns && tile < kWarp) tile *= 2;
-  queue.Launch((columns + tile - 1) / tile, kThreads, SumColumns<F>{rows, columns, tile, f});
 }
 
 }  // namespace rubato

@@ -96,12 +96,15 @@ class ClockedQueue : public NoFusedAttention {
 
   template <typename Kernel>
   void Launch(int64_t blocks, int threads, const Kernel& kernel);
+  void* Partials(int64_t bytes);
   void Multiply(const Product& product) {
     MultiplyByLibrary(*this, product, [](const Product&) { return false; });
   }
 
  private:
   ClockedDevice& device_;
+  void* partials_ = nullptr;
+  int64_t partial_bytes_ = 0;
 };
 
 class ClockedDevice final : public Device {
@@ -241,6 +244,14 @@ void ClockedQueue::Launch(int64_t blocks, int threads, const Kernel& kernel) {
       kernel(block);
     }
   });
+}
+
+void* ClockedQueue::Partials(int64_t bytes) {
+  if (bytes > partial_bytes_) {
+    partials_ = *device_.Allocate(bytes);
+    partial_bytes_ = bytes;
+  }
+  return partials_;
 }
 
 }  // namespace

@@ -180,6 +180,7 @@ absl::Status CudaDevice::Open(ProductPrecision precision, AttentionForm attentio
         CudaStatus(cudaEventCreateWithFlags(&events_[i], cudaEventDisableTiming), "an event"));
   }
   RUBATO_ASSIGN_OR_RETURN(void* const workspace, Allocate(CublasHandle::kWorkspaceBytes));
+  RUBATO_ASSIGN_OR_RETURN(void* const partials, Allocate(CudaQueue::kPartialBytes));
   RUBATO_ASSIGN_OR_RETURN(cublas_, CublasHandle::Create(precision, workspace));
   if (attention == AttentionForm::kFused) {
     absl::StatusOr<std::unique_ptr<AttentionLibrary>> library =
@@ -191,8 +192,8 @@ absl::Status CudaDevice::Open(ProductPrecision precision, AttentionForm attentio
                    std::string(library.status().message()).c_str());
     }
   }
-  queue_ =
-      std::make_unique<CudaQueue>(index_, At(Stream::kCompute), cublas_.get(), attention_.get());
+  queue_ = std::make_unique<CudaQueue>(index_, At(Stream::kCompute), partials, cublas_.get(),
+                                       attention_.get());
   kernels_ = MakeCudaKernels(queue_.get());
   return absl::OkStatus();
 }

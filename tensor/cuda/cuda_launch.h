@@ -87,7 +87,8 @@ void CudaQueue::Launch(int64_t blocks, int threads, const Kernel& kernel) {
   // A stream takes kernels only from threads whose GPU is its own (CUDA C++ Programming Guide,
   // "Stream and Event Behavior" on several GPUs).
   CheckCuda(cudaSetDevice(index_), "the choice of a GPU");
-  RunBlock<<<static_cast<unsigned>(blocks), threads, threads * kSharedBytes, stream_>>>(kernel);
+  RunBlock<<<static_cast<unsigned>(blocks), threads, threads * SharedBytesOf<Kernel>::kValue,
+             stream_>>>(kernel);
   CheckCuda(cudaGetLastError(), "the start of a kernel");
 }
 

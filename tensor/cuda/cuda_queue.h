@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "common/base/check.h"
+#include "tensor/cuda/column_sums.h"
 #include "tensor/cuda/fused_attention.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
@@ -20,9 +22,17 @@ class CudaQueue {
  public:
   static constexpr bool kHasDouble = false;
 
-  // Of GPU `index`. All must outlive it; attention may be null.
-  CudaQueue(int index, cudaStream_t stream, CublasHandle* cublas, AttentionLibrary* attention)
-      : index_(index), stream_(stream), cublas_(*cublas), attention_(attention) {}
+  static constexpr int64_t kPartialBytes = kPartialSums * sizeof(float);
+
+  // Of GPU `index`. All must outlive it, so must kPartialBytes of the GPU's memory at `partials`;
+  // attention may be null.
+  CudaQueue(int index, cudaStream_t stream, void* partials, CublasHandle* cublas,
+            AttentionLibrary* attention)
+      : index_(index),
+        stream_(stream),
+        partials_(partials),
+        cublas_(*cublas),
+        attention_(attention) {}
 
   // Defined in cuda_launch.h, for nvcc.
   template <typename Kernel>
@@ -30,6 +40,12 @@ class CudaQueue {
 
   // Defined in gpu_kernels.cu, likewise: what cuBLAS has no algorithm for is done by a kernel.
   void Multiply(const Product& product);
+
+  // For sums on their way (column_sums.h).
+  void* Partials(int64_t bytes) const {
+    RUBATO_CHECK(bytes <= kPartialBytes);
+    return partials_;
+  }
 
   // By the library, of half floats.
   int64_t AttentionWorkspace(const Attention& attention, int64_t n) const;
@@ -41,6 +57,7 @@ class CudaQueue {
 
   const int index_;
   const cudaStream_t stream_;
+  void* const partials_;
   CublasHandle& cublas_;
   AttentionLibrary* const attention_;
 };

@@ -6,8 +6,10 @@
 
 #include "common/base/philox.h"
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/column_sums.h"
 #include "tensor/cuda/divisor.h"
 #include "tensor/cuda/numbers.h"
+#include "tensor/cuda/pack.h"
 #include "tensor/device.h"
 
 namespace rubato {
@@ -199,18 +201,21 @@ struct AddToRows {
 
 template <typename T>
 struct Column {
-  static constexpr int kAhead = 16;
+  static constexpr int kAhead = 4;
 
   const T* x;
   int64_t columns;
-  Wide<T>* sums;
   RUBATO_HOST_DEVICE Wide<T> Zero() const { return 0; }
-  RUBATO_HOST_DEVICE Wide<T> Value(int64_t row, int64_t column) const {
-    return Widen(x[row * columns + column]);
+  template <int kWidth>
+  RUBATO_HOST_DEVICE Pack<T, kWidth> Load(int64_t row, int64_t column) const {
+    return LoadPack<kWidth>(x + row * columns + column);
   }
-  RUBATO_HOST_DEVICE void Store(int64_t column, Wide<T> sum) const { sums[column] = sum; }
+  template <typename Loaded>
+  RUBATO_HOST_DEVICE Wide<T> Value(const Loaded& loaded, int k) const {
+    return Widen(loaded.values[k]);
+  }
   Traffic Moves(int64_t rows, int64_t) const {
-    return {rows * columns * SizeInBytes<T>(), columns * SizeInBytes<Wide<T>>(), SizeInBytes<T>()};
+    return {rows * columns * SizeInBytes<T>(), 0, SizeInBytes<T>()};
   }
 };
 
@@ -271,8 +276,9 @@ class ElementwiseKernels : public virtual DeviceKernels {
     const int64_t rows = x.size() / sums.size();
     ByType<Queue>(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      LaunchSumColumns(queue_, rows, sums.size(),
-                       elementwise::Column<T>{Pointer<T>(x), sums.size(), Pointer<Wide<T>>(sums)});
+      LaunchSumColumns<T>(queue_, rows, sums.size(), MayHavePacks(x.address()),
+                          elementwise::Column<T>{Pointer<T>(x), sums.size()},
+                          SumsTo<Wide<T>>{Pointer<Wide<T>>(sums), nullptr, sums.size()});
     });
   }
 

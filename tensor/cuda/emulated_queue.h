@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "common/base/random.h"
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/column_sums.h"
 #include "tensor/cuda/emulated_device.h"
 #include "tensor/cuda/fused_attention.h"
 #include "tensor/cuda/product.h"
@@ -26,7 +28,11 @@ class EmulatedQueue {
   EmulatedQueue(ProductPrecision precision, uint64_t seed,
                 EmulatedLibrary library = EmulatedLibrary::kWhole,
                 AttentionForm attention = AttentionForm::kProducts)
-      : precision_(precision), library_(library), attention_(attention), random_(seed) {}
+      : precision_(precision),
+        library_(library),
+        attention_(attention),
+        partials_(kPartialSums, std::numeric_limits<double>::quiet_NaN()),
+        random_(seed) {}
 
   template <typename Kernel>
   void Launch(int64_t blocks, int threads, const Kernel& kernel) {
@@ -41,6 +47,12 @@ class EmulatedQueue {
   }
 
   void Multiply(const Product& product);
+
+  // For sums on their way (column_sums.h).
+  void* Partials(int64_t bytes) {
+    RUBATO_CHECK(bytes <= static_cast<int64_t>(partials_.size() * sizeof(double)));
+    return partials_.data();
+  }
 
   // Of half floats, if it is asked for.
   int64_t AttentionWorkspace(const Attention& attention, int64_t n);
@@ -77,6 +89,7 @@ class EmulatedQueue {
   const EmulatedLibrary library_;
   const AttentionForm attention_;
   bool has_fused_ = false;
+  std::vector<double> partials_;
   RandomStream random_;
   std::array<std::deque<Piece>, kStreams> streams_;
   std::array<int64_t, kStreams> given_ = {}, done_ = {};

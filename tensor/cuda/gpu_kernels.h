@@ -3,6 +3,7 @@
 //
 //   queue.Launch(blocks, threads, kernel)   // see block.h
 //   queue.Multiply(product)                 // see product.h
+//   queue.Partials(bytes)                   // see column_sums.h
 //   queue.AttentionWorkspace(attention, n)  // see fused_attention.h, as Attend
 //   Queue::kHasDouble                       // whether it takes float64
 #ifndef RUBATO_TENSOR_CUDA_GPU_KERNELS_H_

@@ -183,7 +183,8 @@ TEST_P(GpuKernelsTest, DropoutDrawsTheSameNumbers) {
 TEST_P(GpuKernelsTest, OfRowsAndColumns) {
   for (const auto& [rows, columns] :
        {std::make_pair(1, 3000), std::make_pair(2500, 3), std::make_pair(517, 70),
-        std::make_pair(33, 33), std::make_pair(2, 8069)}) {
+        std::make_pair(33, 33), std::make_pair(2, 8069), std::make_pair(1030, 136),
+        std::make_pair(40, 16)}) {
     const int64_t n = int64_t{rows} * columns;
     const Shape shape = {rows, columns};
     const Values x = Draw(n, 1), dy = Draw(n, 2), row = Draw(columns, 3);

@@ -5,8 +5,10 @@
 #define RUBATO_TENSOR_CUDA_NORMALIZATION_H_
 
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/column_sums.h"
 #include "tensor/cuda/divisor.h"
 #include "tensor/cuda/numbers.h"
+#include "tensor/cuda/pack.h"
 #include "tensor/device.h"
 
 namespace rubato {
@@ -153,28 +155,32 @@ struct NormalizeBackward {
 // The gradients by weight and bias of rows, as sums of columns.
 template <typename T>
 struct ColumnGradients {
-  static constexpr int kAhead = 8;
+  static constexpr int kAhead = 2;
 
   int64_t columns;
   const T* x;
   const Wide<T>* statistics;
   const T* dy;
-  Wide<T>* dweight;
-  Wide<T>* dbias;
 
+  template <int kWidth>
+  struct Loaded {
+    Pack<T, kWidth> x, dy;
+    Wide<T> mean, inverse;
+  };
   RUBATO_HOST_DEVICE Pair<Wide<T>> Zero() const { return {0, 0}; }
-  RUBATO_HOST_DEVICE Pair<Wide<T>> Value(int64_t row, int64_t column) const {
+  template <int kWidth>
+  RUBATO_HOST_DEVICE Loaded<kWidth> Load(int64_t row, int64_t column) const {
     const int64_t at = row * columns + column;
-    const Wide<T> gradient = Widen(dy[at]);
-    return {gradient * ((Widen(x[at]) - statistics[2 * row]) * statistics[2 * row + 1]), gradient};
+    return {LoadPack<kWidth>(x + at), LoadPack<kWidth>(dy + at), statistics[2 * row],
+            statistics[2 * row + 1]};
   }
-  RUBATO_HOST_DEVICE void Store(int64_t column, Pair<Wide<T>> sums) const {
-    dweight[column] = sums.first;
-    dbias[column] = sums.second;
+  template <int kWidth>
+  RUBATO_HOST_DEVICE Pair<Wide<T>> Value(const Loaded<kWidth>& loaded, int k) const {
+    const Wide<T> gradient = Widen(loaded.dy.values[k]);
+    return {gradient * ((Widen(loaded.x.values[k]) - loaded.mean) * loaded.inverse), gradient};
   }
   Traffic Moves(int64_t rows, int64_t) const {
-    return {2 * rows * (columns * SizeInBytes<T>() + SizeInBytes<Wide<T>>()),
-            2 * columns * SizeInBytes<Wide<T>>(), SizeInBytes<T>()};
+    return {2 * rows * (columns * SizeInBytes<T>() + SizeInBytes<Wide<T>>()), 0, SizeInBytes<T>()};
   }
 };
 
@@ -289,10 +295,12 @@ class NormalizationKernels : public virtual DeviceKernels {
     if (dweight.is_null()) return;
     ByType<Queue>(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      LaunchSumColumns(queue_, x.dim(0), x.dim(1),
-                       normalization::ColumnGradients<T>{
-                           x.dim(1), Pointer<T>(x), Pointer<Wide<T>>(statistics), Pointer<T>(dy),
-                           Pointer<Wide<T>>(dweight), Pointer<Wide<T>>(dbias)});
+      using A = Wide<T>;
+      LaunchSumColumns<T>(queue_, x.dim(0), x.dim(1),
+                          MayHavePacks(x.address()) && MayHavePacks(dy.address()),
+                          normalization::ColumnGradients<T>{x.dim(1), Pointer<T>(x),
+                                                            Pointer<A>(statistics), Pointer<T>(dy)},
+                          SumsTo<A>{Pointer<A>(dweight), Pointer<A>(dbias), x.dim(1)});
     });
   }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/base/random.h"
@@ -108,7 +109,7 @@ class ThreadBlock {
   Memory& shared_;
 };
 
-class ThreadQueue : public NoFusedAttention {
+class ThreadQueue : public NoFusedAttention, public PartialsOnHost {
  public:
   static constexpr bool kHasDouble = true;
 
@@ -129,7 +130,7 @@ class ThreadQueue : public NoFusedAttention {
   void Multiply(const Product& product) { LaunchPlainProduct(*this, product); }
 };
 
-class LoopQueue : public NoFusedAttention {
+class LoopQueue : public NoFusedAttention, public PartialsOnHost {
  public:
   static constexpr bool kHasDouble = true;
 
@@ -174,11 +175,15 @@ ConstTensorRef As(const Values& values, const Shape& shape) {
 }
 
 TEST(ThreadBlockTest, SumsOfColumns) {
-  const int64_t rows = 45, columns = 6;
-  const Values x = Draw(rows * columns, 1);
-  ExpectSameBits({columns}, [&](KernelSet& k, auto& out) {
-    k.ColumnSums(As(x, {rows, columns}), out[0]);
-  });
+  // Values one by one, packs, and groups of rows.
+  for (const auto& [r, c] :
+       {std::make_pair(45, 6), std::make_pair(45, 8), std::make_pair(530, 4)}) {
+    const int64_t rows = r, columns = c;  // a binding cannot be captured
+    const Values x = Draw(rows * columns, 1);
+    ExpectSameBits({columns}, [&](KernelSet& k, auto& out) {
+      k.ColumnSums(As(x, {rows, columns}), out[0]);
+    });
+  }
 }
 
 TEST(ThreadBlockTest, NormsOfRowsForwardAndBackward) {

@@ -94,6 +94,10 @@ class TracingQueue : public NoFusedAttention {
     EXPECT_EQ(told.load > 0, told.read > 0) << name;
     seen_.insert(name);
   }
+  void* Partials(int64_t bytes) {
+    const int64_t sums = bytes / static_cast<int64_t>(sizeof(float));
+    return const_cast<void*>(memory_.Take(DType::kFloat32, {sums}).address());
+  }
   void Multiply(const Product& product) {
     MultiplyByLibrary(*this, product, [](const Product&) { return false; });
   }
@@ -161,6 +165,8 @@ void Cases::SingleValues() {
   Run([&] { kernels().Multiply(T({n}), T({n}), T({n})); });
   Run([&] { kernels().AddRow(T({50, 7}), Wide({7}), T({50, 7})); });
   Run([&] { kernels().ColumnSums(T({50, 70}), Wide({70})); });
+  Run([&] { kernels().ColumnSums(T({20, 8}), Wide({8})); });   // packs
+  Run([&] { kernels().ColumnSums(T({512, 3}), Wide({3})); });  // groups of rows
   Run([&] { kernels().Relu(T({n}), T({n})); });
   Run([&] { kernels().ReluBackward(T({n}), T({n}), T({n})); });
   Run([&] { kernels().Sigmoid(T({n}), T({n})); });
@@ -249,6 +255,14 @@ void Cases::Norms() {
   Run([&] {
     kernels().LayerNormBackward(T({9, 70}), Wide({70}), Wide({9, 2}), T({9, 70}), T({9, 70}),
                                 Wide({70}), Wide({70}));
+  });
+  Run([&] {  // packs
+    kernels().LayerNormBackward(T({9, 16}), Wide({16}), Wide({9, 2}), T({9, 16}), {}, Wide({16}),
+                                Wide({16}));
+  });
+  Run([&] {  // groups of rows
+    kernels().LayerNormBackward(T({512, 1}), Wide({1}), Wide({512, 2}), T({512, 1}), {}, Wide({1}),
+                                Wide({1}));
   });
   const auto x = [&] { return T({3, 6, 10}); };
   Run([&] { kernels().GroupNorm(2, x(), Wide({6}), Wide({6}), eps, x(), Wide({6, 2})); });

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tensor/cuda/column_sums.h"
 #include "tensor/cuda/gpu_kernels.h"
 #include "tensor/cuda/plain_product.h"
 
@@ -20,8 +21,8 @@ class ListingQueue {
  public:
   static constexpr bool kHasDouble = false;
 
-  ListingQueue(std::vector<Work>* work, AttentionForm attention)
-      : work_(*work), attention_(attention) {}
+  ListingQueue(std::vector<Work>* work, AttentionForm attention, void* partials)
+      : work_(*work), attention_(attention), partials_(partials) {}
 
   template <typename Kernel>
   void Launch(int64_t blocks, int threads, const Kernel& kernel) {
@@ -33,6 +34,7 @@ class ListingQueue {
     work.traffic = kernel.Moves(blocks);
     work_.push_back(std::move(work));
   }
+  void* Partials(int64_t) const { return partials_; }
   void Multiply(const Product& product) {
     MultiplyByLibrary(*this, product, [this](const Product& p) {
       Work work = {Work::kProduct, Stream::kCompute};
@@ -59,6 +61,7 @@ class ListingQueue {
  private:
   std::vector<Work>& work_;
   const AttentionForm attention_;
+  void* const partials_;
   bool in_attention_ = false;
 };
 
@@ -90,7 +93,9 @@ class ListingKernels final : public GpuKernels<ListingQueue> {
 class WorkList final : public Device {
  public:
   WorkList(std::vector<Work>* work, AttentionForm attention)
-      : work_(*work), queue_(work, attention), kernels_(&queue_) {}
+      : work_(*work),
+        queue_(work, attention, Map(kPartialSums * sizeof(float), PROT_NONE).value()),
+        kernels_(&queue_) {}
   ~WorkList() override {
     for (const auto& [memory, bytes] : memory_) munmap(memory, bytes);
   }

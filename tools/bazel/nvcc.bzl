@@ -22,17 +22,29 @@ def nvcc_object(name, src, hdrs, table, table_maker):
     Args:
       name: of the rule.
       src: the .cu file.
-      hdrs: what it includes, but for the distribution's headers and the toolkit's.
+      hdrs: all that it includes, and no more, but for the distribution's headers and the
+        toolkit's; the rule fails where it is not so.
       table: a file that says what became of each kernel.
       table_maker: the program that writes it (tensor/cuda/kernel_table.py).
     """
     kept = "$(RULEDIR)/" + name + ".kept"
+    nvcc = CUDA + "/bin/nvcc -std=c++17 -I. "
+    listed = " ".join(["$(locations %s)" % label for label in [src] + hdrs])
+
+    # A header that is not listed would not have the object made again.
+    check = "".join([
+        "%s -M $(location %s) | grep -o '[^ ]*[.]\\(h\\|cu\\)\\b' | grep -v ^/ | " % (nvcc, src),
+        "sed 's,^[.]/,,' | LC_ALL=C sort -u > %s/included; " % kept,
+        "printf '%%s\\n' %s | LC_ALL=C sort -u > %s/listed; " % (listed, kept),
+        "diff %s/listed %s/included >&2 || " % (kept, kept),
+        "{ echo '%s: hdrs (<) are not what it includes (>)' >&2; exit 1; }; " % name,
+    ])
     native.genrule(
         name = name,
         srcs = [src, table_maker] + hdrs,
         outs = [name + ".o", table] + ["%s.%s.ptx" % (name, other) for other in _OTHERS],
-        cmd = "mkdir -p %s && " % kept + " ".join(
-            [CUDA + "/bin/nvcc", "-std=c++17", "-O3", "-I.", "-Werror=all-warnings"] +
+        cmd = "mkdir -p %s; " % kept + check + " ".join(
+            [nvcc, "-O3", "-Werror=all-warnings"] +
             ["-gencode=" + target for target in _TARGETS] +
             ["-Xptxas=-v", "--keep", "--keep-dir", kept] +
             ["-Xcompiler=-Wall,-Wextra,-fPIC", "-c $(location %s) -o $(location %s.o)" % (src, name)],

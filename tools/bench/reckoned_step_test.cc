@@ -49,7 +49,8 @@ TEST(ReckonedStep, IsWhatPencilSaysOfASmallModel) {
       {"7 x 20 x 2, tn", {1, 4 * (2 * 7 + 2 * 20 + 7 * 20), 2 * 2 * 20 * 7}},
       {"2 x 20 x 7, nn", {1, 4 * (2 * 7 + 7 * 20 + 2 * 20), 2 * 2 * 20 * 7}},
       {"20 x 5 x 2, tn", {1, 4 * (2 * 20 + 2 * 5 + 20 * 5), 2 * 2 * 5 * 20}},
-      {"SumColumns<Column<float>>", {2, 4 * (2 * 7 + 7 + 2 * 20 + 20), 0}},
+      {"SumColumns<Column<float>,4>", {1, 4 * (2 * 20 + 20), 0}},
+      {"SumColumns<Column<float>,1>", {1, 4 * (2 * 7 + 7), 0}},
       {"ForEachIndex<Apply<float,ReluFunction>>", {1, 4 * 2 * 40, 0}},
       {"ForEachIndex<Combine<float,ReluFunction>>", {1, 4 * 3 * 40, 0}},
       {"ForEachIndex<Zero<double>>", {1, 3 * 8, 0}},  // the loss's sums
@@ -149,16 +150,17 @@ TEST(Reckoning, IsBoundByWhatTakesLongest) {
   product.product->k = 16;  // 2 x 4096 x 16 values are read, 4096 x 4096 written
   EXPECT_NEAR(SecondsOf(product), 2.0 * (2 * 4096 * 16 + 4096 * 4096) / 3.35e12, 1e-12);
 
-  // 16,384 rows of 768 half floats by 24 blocks of 512 threads, each with 16 loads under way.
+  // 16,384 rows of 768 half floats by 24 blocks of 512 threads, each with 8 loads under way.
   Work kernel = {Work::kKernel, Stream::kCompute};
-  kernel.kernel = "SumColumns<Column<BFloat16>>";
+  kernel.kernel = "SumColumns<Column<BFloat16>,1>";
   kernel.blocks = 24;
   kernel.threads = 512;
   kernel.traffic = {2 * 16384 * 768, 4 * 768, 2};
-  EXPECT_NEAR(SecondsOf(kernel), 16384.0 * 768 / (24 * 512 * 16) * kLoadSeconds, 1e-12);
-  kernel.blocks = 1 << 20;  // all 132 processors have one block each
-  EXPECT_NEAR(SecondsOf(kernel), 16384.0 * 768 / (132 * 512 * 16) * kLoadSeconds, 1e-12);
+  EXPECT_NEAR(SecondsOf(kernel), 16384.0 * 768 / (24 * 512 * 8) * kLoadSeconds, 1e-12);
+  kernel.blocks = 132;  // all processors have one block each
+  EXPECT_NEAR(SecondsOf(kernel), 16384.0 * 768 / (132 * 512 * 8) * kLoadSeconds, 1e-12);
   // 1024 threads of a processor, with 16 loads each: the memory is slower.
+  kernel.blocks = 1 << 20;
   kernel.kernel = "ForEachIndex<Combine<BFloat16,Addition>>";
   kernel.threads = 256;
   EXPECT_NEAR(SecondsOf(kernel), (2.0 * 16384 * 768 + 4 * 768) / 3.35e12, 1e-12);

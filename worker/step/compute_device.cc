@@ -1,6 +1,7 @@
 #include "worker/step/compute_device.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 #include <utility>
 

@@ -1,0 +1,71 @@
+// Values that lie side by side and are loaded and stored at once.
+#ifndef RUBATO_TENSOR_CUDA_PACK_H_
+#define RUBATO_TENSOR_CUDA_PACK_H_
+
+#include <cstdint>
+#include <cstring>
+
+#include "common/base/host_device.h"
+
+namespace rubato {
+
+constexpr int kPackBytes = 16;  // the most that a GPU's thread loads or stores at once
+
+template <typename T>
+constexpr int PackWidth() {
+  return kPackBytes / static_cast<int>(sizeof(T));
+}
+
+template <typename T, int kWidth>
+struct Pack {
+  T values[kWidth];
+};
+
+// Whether packs may lie there: a multiple of 16 bytes, or null.
+inline bool MayHavePacks(const void* address) {
+  return reinterpret_cast<uintptr_t>(address) % kPackBytes == 0;
+}
+
+namespace pack_internal {
+
+#ifdef __CUDA_ARCH__
+constexpr bool kAtOnce = true;
+#else
+constexpr bool kAtOnce = false;  // so that tests see each value that is touched
+#endif
+
+struct alignas(kPackBytes) Bits {
+  uint32_t words[4];
+};
+
+}  // namespace pack_internal
+
+// The kWidth values from `from` on: one or, aligned to 16 bytes, a whole pack.
+template <int kWidth, typename T>
+RUBATO_HOST_DEVICE Pack<T, kWidth> LoadPack(const T* from) {
+  static_assert(kWidth == 1 || kWidth * sizeof(T) == kPackBytes, "");
+  Pack<T, kWidth> pack;
+  if constexpr (pack_internal::kAtOnce && kWidth > 1) {
+    const pack_internal::Bits bits = *reinterpret_cast<const pack_internal::Bits*>(from);
+    memcpy(&pack, &bits, sizeof pack);
+  } else {
+    for (int k = 0; k < kWidth; ++k) pack.values[k] = from[k];
+  }
+  return pack;
+}
+
+template <int kWidth, typename T>
+RUBATO_HOST_DEVICE void StorePack(const Pack<T, kWidth>& pack, T* to) {
+  static_assert(kWidth == 1 || kWidth * sizeof(T) == kPackBytes, "");
+  if constexpr (pack_internal::kAtOnce && kWidth > 1) {
+    pack_internal::Bits bits;
+    memcpy(&bits, &pack, sizeof bits);
+    *reinterpret_cast<pack_internal::Bits*>(to) = bits;
+  } else {
+    for (int k = 0; k < kWidth; ++k) to[k] = pack.values[k];
+  }
+}
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_PACK_H_
