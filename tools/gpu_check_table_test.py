@@ -139,6 +139,9 @@ class TableTest(unittest.TestCase):
         for word, answer, row, told in (
                 ("racecheck", (1, "ERROR SUMMARY: 2 errors\n"),
                  "kernels, under compute-sanitizer's racecheck", "FAILED: ERROR SUMMARY: 2 errors"),
+                ("tensor/cuda/gpu_kernels_test", (0, "[  PASSED  ] 0 tests.\n"),
+                 "kernels of many blocks, under compute-sanitizer's memcheck",
+                 "FAILED: [  PASSED  ] 0 tests."),
                 ("worker/model/device_step_test", (0, "[  PASSED  ] 0 tests.\n"),
                  "steps against PyTorch's and the CPU's", "FAILED: [  PASSED  ] 0 tests."),
                 ("cnn-async-bf16.yaml", (2, "a\nb\nc\nerror: no\n"), "cnn async, bf16",

@@ -4,7 +4,8 @@ set -euo pipefail
 bundle=$TEST_TMPDIR/bundle
 mkdir -p "$bundle"/{tools,server,worker/model,tensor/cuda}
 cp tools/gpu_check "$bundle/"
-tests=(worker/model/conformance_test worker/model/device_step_test tensor/cuda/device_kernels_test)
+tests=(worker/model/conformance_test worker/model/device_step_test tensor/cuda/device_kernels_test
+  tensor/cuda/gpu_kernels_test)
 for binary in tools/rubato server/rubato-server worker/rubato-worker "${tests[@]}"; do
   ln -s "$PWD/$binary" "$bundle/$binary"
 done

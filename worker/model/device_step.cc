@@ -58,10 +58,10 @@ absl::Status DoesNotFit(const Device& device, int64_t room, Purpose purpose, int
 
 absl::StatusOr<std::unique_ptr<DeviceStep>> DeviceStep::Create(
     Graph graph, const Objective& objective, int64_t max_batch, DType dtype, Purpose purpose,
-    const Keeping& keeping, std::unique_ptr<Device> device) {
+    const Keeping& keeping, std::unique_ptr<Device> device, int64_t segment_values) {
   std::unique_ptr<DeviceStep> step(
       new DeviceStep(objective, max_batch, dtype, purpose, keeping, std::move(device)));
-  RUBATO_RETURN_IF_ERROR(step->Allocate(std::move(graph)));
+  RUBATO_RETURN_IF_ERROR(step->Allocate(std::move(graph), segment_values));
   return step;
 }
 
@@ -75,7 +75,7 @@ DeviceStep::DeviceStep(const Objective& objective, int64_t max_batch, DType dtyp
       keeping_(keeping),
       device_(std::move(device)) {}
 
-absl::Status DeviceStep::Allocate(Graph graph) {
+absl::Status DeviceStep::Allocate(Graph graph, int64_t segment_values) {
   const KernelSet& kernels = device_->kernels();
   const auto bytes_for = [&](int64_t n) {
     return LayOut(graph, PlanMemory(graph, n, purpose_, kernels, dtype_), objective_, n, dtype_,
@@ -115,40 +115,50 @@ absl::Status DeviceStep::Allocate(Graph graph) {
   staged_sums_ = At(host, l.host.sums, DType::kFloat64, 3);
   staged_scale_ = reinterpret_cast<float*>(static_cast<char*>(host) + l.host.scale);
   staged_keys_ = reinterpret_cast<uint64_t*>(static_cast<char*>(host) + l.host.keys);
+  segments_ = ForwardSegments(graph, segment_values);
   const TensorRef arena = At(memory, l.arena, dtype_, plan.size);
   network_ = std::make_unique<Network>(std::move(graph), std::move(plan), max_batch_,
                                        &device_->kernels(), arena);
   return absl::OkStatus();
 }
 
-bool DeviceStep::Upload(const ConstTensorRef& parameters, AwaitParameters await) {
-  const int64_t bytes = BytesOf(parameters);
-  const char* const from = static_cast<const char*>(parameters.address());
-  char* const staged = static_cast<char*>(Address(staged_parameters_));
-  // While one part crosses, the host copies the next.
-  for (int64_t begin = 0; begin < bytes; begin += kPartBytes) {
-    const int64_t part = std::min(kPartBytes, bytes - begin);
-    if (!await({begin / BytesOf(value_), (begin + part) / BytesOf(value_)})) {
-      device_->Synchronize();
-      return false;
-    }
-    std::memcpy(staged + begin, from + begin, part);
-    device_->Upload(Stream::kUpload, staged + begin,
-                    static_cast<char*>(Address(parameters_)) + begin, part);
-  }
-  device_->Order(Stream::kCompute, Stream::kUpload);
-  return true;
-}
-
-bool DeviceStep::UploadParameters(const ConstTensorRef& parameters, AwaitParameters await) {
-  if (version_ != 0 && version_ == sent_) return true;
+void DeviceStep::BeginParameters() {
+  sends_ = version_ == 0 || version_ != sent_;
+  if (!sends_) return;
   sent_ = -1;
   if (has_stepped_) scaler_.OnStep(has_overflowed_);
   has_stepped_ = has_overflowed_ = false;
-  if (there_ != version_ && !Upload(parameters, await)) return false;
-  sent_ = version_;
+}
+
+bool DeviceStep::SendRange(Range values, const ConstTensorRef& parameters, AwaitParameters await) {
+  const int64_t most = kPartBytes / BytesOf(value_);
+  // While one part crosses, the host copies the next.
+  for (int64_t begin = values.begin; begin < values.end; begin += most) {
+    const int64_t size = std::min(most, values.end - begin);
+    if (!await({begin, begin + size})) return false;
+    const ConstTensorRef staged = staged_parameters_.Slice(begin, {size});
+    std::memcpy(Address(staged), parameters.Slice(begin, {size}).address(), BytesOf(staged));
+    device_->Upload(Stream::kUpload, staged.address(), Address(parameters_.Slice(begin, {size})),
+                    BytesOf(staged));
+  }
+  return true;
+}
+
+bool DeviceStep::SendParameters(size_t segment, const ConstTensorRef& parameters,
+                                AwaitParameters await) {
+  if (!sends_) return true;
+  const ForwardSegment& sent = segments_[segment];
+  if (there_ != version_) {
+    if (!SendRange(sent.parameters, parameters, await) ||
+        !SendRange(sent.buffers, parameters, await)) {
+      device_->Synchronize();
+      return false;
+    }
+    device_->Order(Stream::kCompute, Stream::kUpload);
+  }
+  if (segment + 1 == segments_.size()) sent_ = version_;
   if (!IsHalf(dtype_)) return true;
-  for (size_t i = 0; i < graph().nodes.size(); ++i) {
+  for (int64_t i = sent.nodes.begin; i < sent.nodes.end; ++i) {
     const Graph::Node& node = graph().nodes[i];
     if (node.parameters == 0 || node.layer->multiplications() == 0) continue;
     device_->kernels().Convert(parameters_.Slice(node.begin, {node.parameters}),
@@ -174,7 +184,8 @@ void DeviceStep::Stage(const ConstTensorRef& features, const Targets& targets, u
   for (size_t i = 0; i < graph().nodes.size(); ++i) staged_keys_[i] = Key(key, i);
 }
 
-void DeviceStep::EnqueueForward(int64_t n, bool training) {
+bool DeviceStep::EnqueueForward(int64_t n, bool training, BeginSegment begin) {
+  if (!begin(0)) return false;
   const int64_t values = n * SizeOf(graph().shapes[0]);
   const auto upload = [&](const void* host, const void* device, int64_t bytes) {
     device_->Upload(Stream::kCompute, host, const_cast<void*>(device), bytes);
@@ -194,7 +205,17 @@ void DeviceStep::EnqueueForward(int64_t n, bool training) {
     device_->kernels().Convert(inputs.x, converted);
     inputs.x = converted;
   }
-  logits_ = network_->Forward(inputs, training, training ? gradients_[kept_] : TensorRef());
+  size_t next = 1;
+  const auto enter = [&](Range read) {
+    if (next == segments_.size() || read.begin != segments_[next].parameters.begin ||
+        read.size() == 0) {
+      return true;
+    }
+    return begin(next++);
+  };
+  logits_ = network_->Forward(inputs, training, training ? gradients_[kept_] : TensorRef(), enter);
+  RUBATO_CHECK(logits_.is_null() || next == segments_.size());
+  return !logits_.is_null();
 }
 
 void DeviceStep::EnqueueLoss(int64_t n) {
@@ -249,12 +270,13 @@ void DeviceStep::EnqueueZeros(const Summing& summing) {
   FinishPart({0, graph().trainable}, summing);
 }
 
-void DeviceStep::EnqueueGradient(int64_t n, const Summing& summing) {
+bool DeviceStep::EnqueueGradient(int64_t n, const Summing& summing, BeginSegment begin) {
   parts_.clear();
   if (n == 0) {
+    if (!begin(0)) return false;
     EnqueueZeros(summing);
   } else {
-    EnqueueForward(n, /*training=*/true);
+    if (!EnqueueForward(n, /*training=*/true, begin)) return false;
     EnqueueLoss(n);
     int64_t end = graph().size;
     network_->Backward(parameters_, gradients_[kept_], [&](int64_t begin) {
@@ -268,12 +290,37 @@ void DeviceStep::EnqueueGradient(int64_t n, const Summing& summing) {
   }
   device_->Download(Stream::kCompute, sums_.address(), Address(staged_sums_), BytesOf(sums_));
   if (summing.leaves) device_->Order(Stream::kCompute, Stream::kDownload);
+  return true;
 }
 
-void DeviceStep::EnqueueEvaluation(int64_t n) {
-  EnqueueForward(n, /*training=*/false);
-  EnqueueLoss(n);
-  device_->Download(Stream::kCompute, sums_.address(), Address(staged_sums_), BytesOf(sums_));
+bool DeviceStep::RunGradient(int64_t n, const Summing& summing, Recording* recording,
+                             BeginSegment send) {
+  if (recording->is_whole) {
+    for (size_t i = 0; i < recording->ids.size(); ++i) {
+      if (!send(i)) return false;
+      device_->Replay(recording->ids[i]);
+    }
+    return true;
+  }
+  // The first time as it comes, so that libraries make their choices; the next time recorded.
+  const bool records = recording->has_run;
+  const auto replay = [&] {
+    recording->ids.push_back(device_->EndRecording());
+    device_->Replay(recording->ids.back());
+  };
+  recording->ids.clear();
+  const bool is_done = EnqueueGradient(n, summing, [&](size_t i) {
+    if (records && i > 0) replay();
+    if (!send(i)) return false;
+    if (records) device_->BeginRecording();
+    return true;
+  });
+  if (!is_done) return false;
+  if (records) replay();
+  if (!records) recording->parts = parts_;
+  recording->has_run = true;
+  recording->is_whole = records;
+  return true;
 }
 
 BatchResult DeviceStep::ResultOf(int64_t n, const Targets& targets) const {
@@ -287,9 +334,13 @@ BatchResult DeviceStep::ResultOf(int64_t n, const Targets& targets) const {
 BatchResult DeviceStep::Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,
                                  const Targets& targets) {
   const int64_t n = features.size() / SizeOf(graph().shapes[0]);
-  UploadParameters(parameters);
+  BeginParameters();
   Stage(features, targets, /*key=*/0);
-  EnqueueEvaluation(n);
+  EnqueueForward(n, /*training=*/false, [&](size_t segment) {
+    return SendParameters(segment, parameters, AllHaveArrived);
+  });
+  EnqueueLoss(n);
+  device_->Download(Stream::kCompute, sums_.address(), Address(staged_sums_), BytesOf(sums_));
   device_->Synchronize();
   return ResultOf(n, targets);
 }
@@ -302,23 +353,19 @@ std::optional<BatchResult> DeviceStep::Gradient(const ConstTensorRef& parameters
                                                 AwaitParameters await, const Summing& summing) {
   const int64_t n = features.size() / SizeOf(graph().shapes[0]);
   RUBATO_CHECK(summing.adds <= kept_ && (summing.leaves || kept_ - summing.adds < keeps()));
-  if (!UploadParameters(parameters, await)) return std::nullopt;
+  BeginParameters();
   if (n > 0) Stage(features, targets, key);
   device_->ResetSignals();
-  // The first time as it comes, so that libraries make their choices; the next times recorded.
   Recording& recording = recordings_[{n, kept_, summing.adds, summing.leaves, summing.stays}];
-  if (recording.has_run && recording.id < 0) {
-    device_->BeginRecording();
-    EnqueueGradient(n, summing);
-    recording.id = device_->EndRecording();
-  }
-  if (recording.id < 0) {
-    EnqueueGradient(n, summing);
-  } else {
-    device_->Replay(recording.id);
-  }
-  if (!recording.has_run) recording.parts = parts_;
-  recording.has_run = true;
+  const auto send = [&](size_t segment) {
+    if (n > 0) return SendParameters(segment, parameters, await);
+    bool sent = true;  // zeros need none, but the next micro-batch may
+    for (size_t i = 0; sent && i < segments_.size(); ++i) {
+      sent = SendParameters(i, parameters, await);
+    }
+    return sent;
+  };
+  if (!RunGradient(n, summing, &recording, send)) return std::nullopt;
   for (size_t i = 0; i < recording.parts.size(); ++i) {  // none if nothing leaves
     const Part& part = recording.parts[i];
     device_->AwaitSignals(static_cast<int64_t>(i) + 1);

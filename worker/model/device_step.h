@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "tensor/device.h"
 #include "worker/model/device_layout.h"
+#include "worker/model/forward_segments.h"
 #include "worker/model/loss.h"
 #include "worker/model/loss_scaler.h"
 #include "worker/model/network.h"
@@ -29,9 +30,12 @@ struct Summing {
 };
 
 // All memory, the device's and what of the host's it reads and writes, is taken at once, before the
-// first step. A step is: parameters that are new go over in parts; then, as one recording, the
-// batch goes over, forward, loss and backward run, and each part of the gradient leaves as soon as
-// it is whole, in a stream of its own, while backward goes on. Methods as Model's, on host memory.
+// first step. A step is: parameters that are new go over in parts, in a stream of their own; the
+// batch goes over, and forward begins, segment by segment (worker/model/forward_segments.h), as
+// soon as each has its parameters; loss and backward run, and each part of the gradient leaves as
+// soon as it is whole, in a third stream, while backward goes on. From the second step of its kind
+// on, each segment is a recording, the last one with all that follows. Methods as Model's, on host
+// memory.
 //
 // In half floats (float16, bfloat16) factors of products and activations are half floats,
 // parameters and gradients float32. In float16 the loss is scaled (worker/model/loss_scaler.h); a
@@ -39,10 +43,12 @@ struct Summing {
 class DeviceStep {
  public:
   // ResourceExhausted if the device has not the memory, saying what batch would fit.
-  static absl::StatusOr<std::unique_ptr<DeviceStep>> Create(Graph graph, const Objective& objective,
-                                                            int64_t max_batch, DType dtype,
-                                                            Purpose purpose, const Keeping& keeping,
-                                                            std::unique_ptr<Device> device);
+  // A segment of forward has at least so many parameters, but for the last.
+  static constexpr int64_t kSegmentValues = 65536;
+  static absl::StatusOr<std::unique_ptr<DeviceStep>> Create(
+      Graph graph, const Objective& objective, int64_t max_batch, DType dtype, Purpose purpose,
+      const Keeping& keeping, std::unique_ptr<Device> device,
+      int64_t segment_values = kSegmentValues);
 
   const Graph& graph() const { return network_->graph(); }
   int64_t memory_bytes() const { return bytes_; }  // of the device
@@ -74,19 +80,31 @@ class DeviceStep {
   struct Part {
     int64_t begin, end;
   };
+  struct Recording {
+    bool has_run = false, is_whole = false;
+    std::vector<int> ids;  // of the segments; of zeros there is one
+    std::vector<Part> parts;
+  };
 
   DeviceStep(const Objective& objective, int64_t max_batch, DType dtype, Purpose purpose,
              const Keeping& keeping, std::unique_ptr<Device> device);
-  absl::Status Allocate(Graph graph);
+  absl::Status Allocate(Graph graph, int64_t segment_values);
 
-  // False if nobody waits for them any more. All of them, and Upload alone.
-  bool Upload(const ConstTensorRef& parameters, AwaitParameters await);
-  bool UploadParameters(const ConstTensorRef& parameters, AwaitParameters await = AllHaveArrived);
+  // Called before the work of the i-th segment; false if the step is to end.
+  using BeginSegment = absl::FunctionRef<bool(size_t i)>;
+
+  // Before the first segment's parameters.
+  void BeginParameters();
+  // Those of a segment, if they are new. False if nobody waits for them any more: then all that was
+  // begun is done.
+  bool SendParameters(size_t segment, const ConstTensorRef& parameters, AwaitParameters await);
+  bool SendRange(Range values, const ConstTensorRef& parameters, AwaitParameters await);
   void Stage(const ConstTensorRef& features, const Targets& targets, uint64_t key);
-  // Give the device a batch of n, from what is staged.
-  void EnqueueEvaluation(int64_t n);
-  void EnqueueGradient(int64_t n, const Summing& summing);
-  void EnqueueForward(int64_t n, bool training);
+  // Give the device a batch of n, from what is staged. False if `begin` said so.
+  bool EnqueueGradient(int64_t n, const Summing& summing, BeginSegment begin);
+  bool EnqueueForward(int64_t n, bool training, BeginSegment begin);
+  // Those segments, as they come or recorded; `send` sends what each reads. False likewise.
+  bool RunGradient(int64_t n, const Summing& summing, Recording* recording, BeginSegment send);
   void EnqueueLoss(int64_t n);
   // Of the gradient: a part that is whole, and parts of nothing but zeros.
   void FinishPart(const Part& part, const Summing& summing);
@@ -120,15 +138,12 @@ class DeviceStep {
   float* staged_scale_ = nullptr;  // fp16's factor; that times the targets' weight
   uint64_t* staged_keys_ = nullptr;
 
+  std::vector<ForwardSegment> segments_;
   std::vector<Part> parts_;  // of the gradient at hand, last ones first
   // Of the parameters: of the calls', 0 if that may be any, of the device's, and of those that
   // others put there.
   int64_t version_ = 0, sent_ = -1, there_ = -1;
-  struct Recording {
-    bool has_run = false;
-    int id = -1;
-    std::vector<Part> parts;
-  };
+  bool sends_ = false;  // they are new in the call at hand
   // Of gradients: by the size of the batch, how many are kept, and the summing.
   std::map<std::tuple<int64_t, int, int, bool, bool>, Recording> recordings_;
 };

@@ -107,6 +107,31 @@ TEST_P(WorkListTest, IsWhatCudaIsAskedFor) {
   }
 }
 
+// Before a part of the parameters is asked for, the device has been given the products of all
+// segments of forward that need none of it.
+TEST(WorkList, ForwardBeginsWhileLaterParametersArrive) {
+  std::vector<Work> work;
+  const auto model =
+      Model::Create(ParseModel("preset: PRESET_MLP hidden: [300, 300, 300]"), {300}, {5}, kBatch,
+                    DType::kFloat32, Purpose::kTraining, MakeWorkList(&work));
+  RUBATO_ASSERT_OK(model);
+  const std::vector<float> features(kBatch * 300), parameters((*model)->parameter_count());
+  const std::vector<int32_t> labels(kBatch);
+  std::vector<float> gradient(parameters.size());
+  for (int step = 0; step < 3; ++step) {  // as it comes, recorded, the recording
+    work.clear();
+    std::vector<size_t> products;
+    (*model)->OnNewParameters();
+    (*model)->Gradient(
+        parameters, features, {labels, {}}, /*key=*/1, TensorRef(gradient), [](int64_t) {},
+        [&](Range) {
+          products.push_back(ProductsOf(work).size());
+          return true;
+        });
+    EXPECT_EQ(products, (std::vector<size_t>{0, 0, 1, 1, 2, 2, 3})) << step;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     OfModels, WorkListTest,
     ::testing::Values(
