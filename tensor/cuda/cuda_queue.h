@@ -7,22 +7,29 @@
 #include <memory>
 
 #include "tensor/cuda/fused_attention.h"
+#include "tensor/cuda/fused_convolution.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
 
 namespace rubato {
 
-class AttentionLibrary;  // attention_library.h
-class CublasHandle;      // cublas.h
+class AttentionLibrary;    // attention_library.h
+class ConvolutionLibrary;  // convolution_library.h
+class CublasHandle;        // cublas.h
 
 // A GPU's stream of kernels and products.
 class CudaQueue {
  public:
   static constexpr bool kHasDouble = false;
 
-  // Of GPU `index`. All must outlive it; attention may be null.
-  CudaQueue(int index, cudaStream_t stream, CublasHandle* cublas, AttentionLibrary* attention)
-      : index_(index), stream_(stream), cublas_(*cublas), attention_(attention) {}
+  // Of GPU `index`. All must outlive it; attention and convolution may be null.
+  CudaQueue(int index, cudaStream_t stream, CublasHandle* cublas, AttentionLibrary* attention,
+            ConvolutionLibrary* convolution)
+      : index_(index),
+        stream_(stream),
+        cublas_(*cublas),
+        attention_(attention),
+        convolution_(convolution) {}
 
   // Defined in cuda_launch.h, for nvcc.
   template <typename Kernel>
@@ -34,6 +41,8 @@ class CudaQueue {
   // By the library, of half floats.
   int64_t AttentionWorkspace(const Attention& attention, int64_t n) const;
   void Attend(const FusedAttention& fused);
+  int64_t ConvolutionWorkspace(const Convolution& convolution, DType dtype, int64_t n) const;
+  void Convolve(const FusedConvolution& fused);
 
  private:
   // By cuBLAS. False if it has no algorithm.
@@ -43,6 +52,7 @@ class CudaQueue {
   const cudaStream_t stream_;
   CublasHandle& cublas_;
   AttentionLibrary* const attention_;
+  ConvolutionLibrary* const convolution_;
 };
 
 std::unique_ptr<DeviceKernels> MakeCudaKernels(CudaQueue* queue);

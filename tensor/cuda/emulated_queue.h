@@ -11,6 +11,7 @@
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/emulated_device.h"
 #include "tensor/cuda/fused_attention.h"
+#include "tensor/cuda/fused_convolution.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
 
@@ -25,8 +26,13 @@ class EmulatedQueue {
 
   EmulatedQueue(ProductPrecision precision, uint64_t seed,
                 EmulatedLibrary library = EmulatedLibrary::kWhole,
-                AttentionForm attention = AttentionForm::kProducts)
-      : precision_(precision), library_(library), attention_(attention), random_(seed) {}
+                AttentionForm attention = AttentionForm::kProducts,
+                ConvolutionForm convolution = ConvolutionForm::kProducts)
+      : precision_(precision),
+        library_(library),
+        attention_(attention),
+        convolution_(convolution),
+        random_(seed) {}
 
   template <typename Kernel>
   void Launch(int64_t blocks, int threads, const Kernel& kernel) {
@@ -45,6 +51,9 @@ class EmulatedQueue {
   // Of half floats, if it is asked for.
   int64_t AttentionWorkspace(const Attention& attention, int64_t n);
   void Attend(const FusedAttention& fused);
+  // Of half floats, if it is asked for, and of what cuDNN takes.
+  int64_t ConvolutionWorkspace(const Convolution& convolution, DType dtype, int64_t n);
+  void Convolve(const FusedConvolution& fused);
   bool has_fused() const { return has_fused_; }  // whether there has been any, planned or done
 
   void Give(Stream stream, std::function<void()> work);
@@ -76,6 +85,7 @@ class EmulatedQueue {
   const ProductPrecision precision_;
   const EmulatedLibrary library_;
   const AttentionForm attention_;
+  const ConvolutionForm convolution_;
   bool has_fused_ = false;
   RandomStream random_;
   std::array<std::deque<Piece>, kStreams> streams_;

@@ -108,7 +108,7 @@ class ThreadBlock {
   Memory& shared_;
 };
 
-class ThreadQueue : public NoFusedAttention {
+class ThreadQueue : public NoFusedAttention, public NoFusedConvolution {
  public:
   static constexpr bool kHasDouble = true;
 
@@ -129,7 +129,7 @@ class ThreadQueue : public NoFusedAttention {
   void Multiply(const Product& product) { LaunchPlainProduct(*this, product); }
 };
 
-class LoopQueue : public NoFusedAttention {
+class LoopQueue : public NoFusedAttention, public NoFusedConvolution {
  public:
   static constexpr bool kHasDouble = true;
 
