@@ -48,8 +48,8 @@ class Device {
   virtual std::string description() const = 0;  // "NVIDIA H100 (GPU 0)"
   virtual DeviceKernels& kernels() = 0;
 
-  // The library that attention has been given to since it was first planned, "cuDNN 9.19.0", for
-  // its bits are others; empty if it is products and a softmax.
+  // The library that attention or a convolution has been given to since it was first planned,
+  // "cuDNN 9.19.0", for its bits are others; empty if all are products of matrices.
   virtual std::string fused_by() const { return ""; }
 
   // Memory of the device, and of the host where the device reads and writes it by itself; aligned

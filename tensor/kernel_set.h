@@ -36,8 +36,9 @@ class KernelSet {
                               const ConstTensorRef& dy, const TensorRef& dx,
                               const TensorRef& dweight, const TensorRef& dbias) = 0;
 
-  // Values of scratch, for a batch of n.
-  virtual int64_t ConvolutionScratch(const Convolution& convolution, int64_t n) const = 0;
+  // Values of scratch of type `dtype`, for a batch of n; for n examples no less than for fewer.
+  virtual int64_t ConvolutionScratch(const Convolution& convolution, DType dtype,
+                                     int64_t n) const = 0;
   virtual void Conv2d(const Convolution& convolution, const ConstTensorRef& x,
                       const ConstTensorRef& weight, const ConstTensorRef& bias, const TensorRef& y,
                       const TensorRef& scratch) = 0;

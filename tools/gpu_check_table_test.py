@@ -57,7 +57,7 @@ class Recorded:
             return 0, PASSED
         if "tools/scripts/step_in_pytorch" in command:
             return 0, json.dumps(PYTORCH)
-        if "--attention products" in words:
+        if "--attention products" in words or "RUBATO_CONVOLUTION=products" in command:
             return 0, json.dumps({**STEP, "samples_per_second": 500.0})
         if "products" in command:
             return 0, json.dumps(PRODUCTS)
@@ -114,6 +114,8 @@ class TableTest(unittest.TestCase):
                          ("at least 1.2 of attention as products and a softmax",
                           "800.0 samples/s in 0.00 GB, 500.0 as products in 0.00 GB, ratio 1.60: "
                           "reached"))
+        self.assertIn("resnet18 on 32x32, bf16, batch 256, convolutions by cuDNN", rows)
+        self.assertNotIn("resnet18 on 32x32, tf32, batch 256, convolutions by cuDNN", rows)
         self.assertEqual(rows["quickstart async"],
                          ("", "loss 2.000 to 0.500, test accuracy 0.9500, 1234 samples/s"))
 

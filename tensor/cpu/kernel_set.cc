@@ -25,7 +25,7 @@ class Cpu final : public KernelSet {
     if (!dbias.is_null()) rubato::ColumnSums(dy, dbias);
     if (!dx.is_null()) MatMul(dy, Transpose::kNo, weight, Transpose::kNo, dx);
   }
-  int64_t ConvolutionScratch(const Convolution& convolution, int64_t n) const override {
+  int64_t ConvolutionScratch(const Convolution& convolution, DType, int64_t n) const override {
     return rubato::ConvolutionScratch(convolution, n);
   }
   AttentionMemory MemoryOf(const Attention& a, int64_t n) const override {

@@ -88,7 +88,7 @@ class Clock {
 
 class ClockedDevice;
 
-class ClockedQueue : public NoFusedAttention {
+class ClockedQueue : public NoFusedAttention, public NoFusedConvolution {
  public:
   static constexpr bool kHasDouble = false;
 

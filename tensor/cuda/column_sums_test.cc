@@ -7,6 +7,7 @@
 
 #include "common/base/random.h"
 #include "gtest/gtest.h"
+#include "tensor/cuda/fused_convolution.h"
 #include "tensor/cuda/gpu_kernels.h"
 #include "tensor/cuda/plain_product.h"
 
@@ -14,7 +15,7 @@ namespace rubato {
 namespace {
 
 // Notes what is asked for, and does it if it `runs`.
-class NotingQueue : public NoFusedAttention, public PartialsOnHost {
+class NotingQueue : public NoFusedAttention, public NoFusedConvolution, public PartialsOnHost {
  public:
   static constexpr bool kHasDouble = false;
 

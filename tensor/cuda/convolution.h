@@ -1,4 +1,5 @@
-// Convolution by lowering to products of matrices: what each output sees is copied into a column.
+// Convolution in one piece of work where the queue has it, else by lowering to products of
+// matrices: what each output sees is copied into a column.
 #ifndef RUBATO_TENSOR_CUDA_CONVOLUTION_H_
 #define RUBATO_TENSOR_CUDA_CONVOLUTION_H_
 
@@ -6,6 +7,7 @@
 
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/divisor.h"
+#include "tensor/cuda/fused_convolution.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
@@ -117,6 +119,61 @@ struct ChannelsFirst {
   }
 };
 
+// to (matrices, columns, rows) of from (matrices, rows, columns): a tile of one matrix a block, by
+// way of shared memory, so that what a warp reads lies side by side, and so what it writes.
+template <typename T>
+struct TurnMatrices {
+  static constexpr int kMostThreads = kUsualThreads;
+  static constexpr int kTile = sizeof(T) > sizeof(float) ? 16 : 32;
+  static constexpr int kAhead = kTile * kTile / kUsualThreads;
+  struct Part {  // a thread's, of the tile
+    T values[kAhead];
+  };
+
+  int64_t rows, columns;
+  Divisor row_tiles, column_tiles;
+  const T* from;
+  T* to;
+
+  // Each row is turned by its number: a column's values are in as many banks.
+  RUBATO_HOST_DEVICE static int Place(int row, int column) {
+    return row * kTile + (row + column) % kTile;
+  }
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    const int64_t rest = block.index() / column_tiles, matrix = rest / row_tiles;
+    const int64_t row = (rest - matrix * row_tiles) * kTile;
+    const int64_t column = (block.index() - rest * column_tiles) * kTile;
+    const T* const source = from + matrix * rows * columns;
+    T* const target = to + matrix * rows * columns;
+    T* const tile = block.template Shared<Part>()->values;
+    block.ForEach([&](int thread) {
+      InTurn<kAhead>(
+          thread, kTile * kTile, block.threads(),
+          [&](int64_t i) {
+            const int64_t r = row + i / kTile, c = column + i % kTile;
+            return r < rows && c < columns ? source[r * columns + c] : T(0.0f);
+          },
+          [&](int64_t i, T value) {
+            tile[Place(static_cast<int>(i) / kTile, static_cast<int>(i) % kTile)] = value;
+          });
+    });
+    block.ForEach([&](int thread) {
+      for (int i = thread; i < kTile * kTile; i += block.threads()) {
+        const int r = i % kTile, c = i / kTile;
+        if (row + r >= rows || column + c >= columns) continue;
+        target[(column + c) * rows + row + r] = tile[Place(r, c)];
+      }
+    });
+  }
+
+  Traffic Moves(int64_t blocks) const {
+    const int64_t bytes = blocks / (row_tiles * column_tiles) * rows * columns * SizeInBytes<T>();
+    return {bytes, bytes, SizeInBytes<T>()};
+  }
+};
+
 // y[example, channel, place] += bias[channel].
 template <typename T>
 struct AddToPlanes {
@@ -175,17 +232,22 @@ class ConvolutionKernels : public virtual DeviceKernels {
   // Examples are taken so many at a time that their columns stay below `most` values.
   ConvolutionKernels(Queue* queue, int64_t most) : queue_(*queue), most_(most) {}
 
-  int64_t ConvolutionScratch(const Convolution& c, int64_t n) const override {
-    return ExamplesAtATime(c, n) * PerExample(c);
+  int64_t ConvolutionScratch(const Convolution& c, DType dtype, int64_t n) const override {
+    const int64_t workspace = queue_.ConvolutionWorkspace(c, dtype, n);
+    if (workspace < 0) return ExamplesAtATime(c, n) * PerExample(c);
+    return (FusedMemory(c, n, nullptr).workspace + FusedMemory::Aligned(workspace) + kAlignment) /
+           BytesOf(dtype);
   }
 
   void Conv2d(const Convolution& c, const ConstTensorRef& x, const ConstTensorRef& weight,
               const ConstTensorRef& bias, const TensorRef& y, const TensorRef& scratch) override {
     const int64_t n = x.dim(0), places = c.window.out_plane(), filter = c.filter();
     const int64_t out = c.out_channels / c.groups, step = ExamplesAtATime(c, n);
+    const bool is_fused = queue_.ConvolutionWorkspace(c, x.dtype(), n) >= 0;
+    if (is_fused) FusedForward(c, x, weight, y, scratch);
     ByType<Queue>(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      for (int64_t first = 0; first < n; first += step) {
+      for (int64_t first = 0; !is_fused && first < n; first += step) {
         const int64_t examples = std::min(step, n - first);
         const T* columns = Pointer<T>(x) + first * c.in_channels * c.window.plane();
         if (!IsPointwise(c.window)) {
@@ -224,6 +286,9 @@ class ConvolutionKernels : public virtual DeviceKernels {
                       const ConstTensorRef& dy, const TensorRef& dx, const TensorRef& dweight,
                       const TensorRef& dbias, const TensorRef& scratch) override {
     const int64_t n = x.dim(0), places = c.window.out_plane(), filter = c.filter();
+    if (queue_.ConvolutionWorkspace(c, x.dtype(), n) >= 0) {
+      return FusedBackward(c, x, weight, dy, dx, dweight, dbias, scratch);
+    }
     const int64_t out = c.out_channels / c.groups, step = ExamplesAtATime(c, n);
     const convolution::Grid grid = convolution::GridOf(c.window);
     ByType<Queue>(x.dtype(), [&](auto zero) {
@@ -281,6 +346,77 @@ class ConvolutionKernels : public virtual DeviceKernels {
   }
   int64_t ExamplesAtATime(const Convolution& c, int64_t n) const {
     return std::min(n, std::max<int64_t>(1, most_ / PerExample(c)));
+  }
+
+  // In scratch, where the channels of x and y are last: dx lies where x did.
+  static constexpr int64_t kAlignment = 256;
+  struct FusedMemory {
+    FusedMemory(const Convolution& c, int64_t n, const void* scratch) {
+      const int64_t half = BytesOf(DType::kFloat16);
+      x = Aligned(reinterpret_cast<intptr_t>(scratch));
+      y = x + Aligned(n * c.in_channels * c.window.plane() * half);
+      dweight = y + Aligned(n * c.out_channels * c.window.out_plane() * half);
+      workspace = dweight + Aligned(c.out_channels * c.filter() * BytesOf(DType::kFloat32));
+    }
+    static int64_t Aligned(int64_t bytes) {
+      return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    int64_t x, y, dweight, workspace;  // addresses
+  };
+
+  void Fuse(const Convolution& c, DType dtype, int64_t n, ConvolutionPass pass,
+            const ConstTensorRef& weight, const FusedMemory& memory) {
+    const auto at = [](int64_t address) { return reinterpret_cast<void*>(address); };
+    queue_.Convolve({c, dtype, n, pass, at(memory.x), weight.address(), at(memory.y),
+                     static_cast<float*>(at(memory.dweight)), at(memory.workspace)});
+  }
+
+  // `to` (matrices, columns, rows) of `from` (matrices, rows, columns).
+  void Turn(int64_t matrices, int64_t rows, int64_t columns, const ConstTensorRef& from,
+            const TensorRef& to) {
+    ByType<Queue>(from.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      using Kernel = convolution::TurnMatrices<T>;
+      const int64_t row_tiles = (rows + Kernel::kTile - 1) / Kernel::kTile;
+      const int64_t column_tiles = (columns + Kernel::kTile - 1) / Kernel::kTile;
+      queue_.Launch(
+          matrices * row_tiles * column_tiles, kUsualThreads,
+          Kernel{rows, columns, row_tiles, column_tiles, Pointer<T>(from), Pointer<T>(to)});
+    });
+  }
+
+  // Without the bias.
+  void FusedForward(const Convolution& c, const ConstTensorRef& x, const ConstTensorRef& weight,
+                    const TensorRef& y, const TensorRef& scratch) {
+    const int64_t n = x.dim(0);
+    const FusedMemory memory(c, n, scratch.address());
+    Turn(n, c.in_channels, c.window.plane(), x, At(memory.x, x.dtype(), x.size()));
+    Fuse(c, x.dtype(), n, ConvolutionPass::kOutput, weight, memory);
+    Turn(n, c.window.out_plane(), c.out_channels, At(memory.y, x.dtype(), y.size()), y);
+  }
+
+  void FusedBackward(const Convolution& c, const ConstTensorRef& x, const ConstTensorRef& weight,
+                     const ConstTensorRef& dy, const TensorRef& dx, const TensorRef& dweight,
+                     const TensorRef& dbias, const TensorRef& scratch) {
+    const int64_t n = x.dim(0), places = c.window.out_plane();
+    const FusedMemory memory(c, n, scratch.address());
+    const TensorRef last_x = At(memory.x, x.dtype(), x.size());
+    const TensorRef last_dy = At(memory.y, x.dtype(), dy.size());
+    Turn(n, c.in_channels, c.window.plane(), x, last_x);
+    Turn(n, c.out_channels, places, dy, last_dy);
+    Fuse(c, x.dtype(), n, ConvolutionPass::kWeightGradient, weight, memory);
+    Turn(c.out_channels, c.window.kernel * c.window.kernel, c.in_channels / c.groups,
+         At(memory.dweight, DType::kFloat32, dweight.size()), dweight);
+    if (!dbias.is_null()) {
+      this->ColumnSums(last_dy.Reshaped({n * places, c.out_channels}), dbias);
+    }
+    if (dx.is_null()) return;
+    Fuse(c, x.dtype(), n, ConvolutionPass::kInputGradient, weight, memory);
+    Turn(n, c.window.plane(), c.in_channels, last_x, dx);
+  }
+
+  static TensorRef At(int64_t address, DType dtype, int64_t size) {
+    return TensorRef::At(reinterpret_cast<void*>(address), dtype, {size});
   }
 
   Queue& queue_;

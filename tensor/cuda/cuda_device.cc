@@ -18,6 +18,7 @@
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "tensor/cuda/attention_library.h"
+#include "tensor/cuda/convolution_library.h"
 #include "tensor/cuda/cublas.h"
 #include "tensor/cuda/cuda_check.h"
 #include "tensor/cuda/cuda_queue.h"
@@ -49,19 +50,55 @@ std::string AvailableOnHost() {
                            : "how much is available is not known";
 }
 
+// cuDNN's convolutions, which are opened when the first one is asked for: models without any need
+// no library.
+class ConvolutionsWhenAsked final : public ConvolutionLibrary {
+ public:
+  ConvolutionsWhenAsked(int major, cudaStream_t stream) : major_(major), stream_(stream) {}
+
+  int64_t Workspace(const Convolution& convolution, DType dtype, int64_t n) override {
+    if (!was_asked_) Open();
+    return library_ == nullptr ? -1 : library_->Workspace(convolution, dtype, n);
+  }
+  void Convolve(const FusedConvolution& fused) override { library_->Convolve(fused); }
+  std::string used() const override { return library_ == nullptr ? "" : library_->used(); }
+
+ private:
+  void Open() {
+    was_asked_ = true;
+    absl::StatusOr<std::unique_ptr<ConvolutionLibrary>> library =
+        OpenCudnnConvolution(major_, stream_);
+    if (library.ok()) {
+      library_ = *std::move(library);
+      return;
+    }
+    std::fprintf(stderr, "warning: on the GPU: convolutions are products of matrices: %s\n",
+                 std::string(library.status().message()).c_str());
+  }
+
+  const int major_;
+  const cudaStream_t stream_;
+  bool was_asked_ = false;
+  std::unique_ptr<ConvolutionLibrary> library_;  // or null
+};
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(int index, absl::Duration patience) : index_(index), patience_(patience) {}
   ~CudaDevice() override;
 
-  absl::Status Open(ProductPrecision precision, AttentionForm attention);
+  absl::Status Open(ProductPrecision precision, AttentionForm attention,
+                    ConvolutionForm convolution);
 
   std::string description() const override { return description_; }
   DeviceKernels& kernels() override {
     Use();  // a kernel may be the thread's first work, and fail
     return *kernels_;
   }
-  std::string fused_by() const override { return attention_ == nullptr ? "" : attention_->used(); }
+  std::string fused_by() const override {
+    const std::string attention = attention_ == nullptr ? "" : attention_->used();
+    return attention.empty() && convolution_ != nullptr ? convolution_->used() : attention;
+  }
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
   absl::StatusOr<void*> AllocatePinned(int64_t bytes) override;
@@ -154,7 +191,8 @@ class CudaDevice final : public Device {
   std::vector<void*> memory_, pinned_;
   std::vector<cudaGraphExec_t> recordings_;
   std::unique_ptr<CublasHandle> cublas_;
-  std::unique_ptr<AttentionLibrary> attention_;  // or null
+  std::unique_ptr<AttentionLibrary> attention_;      // or null
+  std::unique_ptr<ConvolutionLibrary> convolution_;  // or null
   std::unique_ptr<CudaQueue> queue_;
   std::unique_ptr<DeviceKernels> kernels_;
   std::function<void()> look_ = [] {};  // called in waits
@@ -162,7 +200,8 @@ class CudaDevice final : public Device {
   int64_t signals_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-absl::Status CudaDevice::Open(ProductPrecision precision, AttentionForm attention) {
+absl::Status CudaDevice::Open(ProductPrecision precision, AttentionForm attention,
+                              ConvolutionForm convolution) {
   RUBATO_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index_), "the choice of a GPU"));
   cudaDeviceProp properties;
   RUBATO_RETURN_IF_ERROR(
@@ -192,8 +231,11 @@ absl::Status CudaDevice::Open(ProductPrecision precision, AttentionForm attentio
                    std::string(library.status().message()).c_str());
     }
   }
+  if (convolution == ConvolutionForm::kFused) {
+    convolution_ = std::make_unique<ConvolutionsWhenAsked>(properties.major, At(Stream::kCompute));
+  }
   queue_ = std::make_unique<CudaQueue>(index_, At(Stream::kCompute), partials, cublas_.get(),
-                                       attention_.get());
+                                       attention_.get(), convolution_.get());
   kernels_ = MakeCudaKernels(queue_.get());
   return absl::OkStatus();
 }
@@ -211,6 +253,7 @@ CudaDevice::~CudaDevice() {
   for (cudaGraphExec_t recording : recordings_) cudaGraphExecDestroy(recording);
   kernels_.reset();
   attention_.reset();
+  convolution_.reset();
   cublas_.reset();
   for (void* memory : memory_) cudaFree(memory);
   for (void* memory : pinned_) cudaFreeHost(memory);
@@ -308,6 +351,18 @@ void CudaQueue::Attend(const FusedAttention& fused) {
   attention_->Attend(fused);
 }
 
+int64_t CudaQueue::ConvolutionWorkspace(const Convolution& convolution, DType dtype,
+                                        int64_t n) const {
+  if (convolution_ == nullptr || !IsHalf(dtype)) return -1;
+  UseGpu(index_);
+  return convolution_->Workspace(convolution, dtype, n);
+}
+
+void CudaQueue::Convolve(const FusedConvolution& fused) {
+  UseGpu(index_);
+  convolution_->Convolve(fused);
+}
+
 absl::StatusOr<int> CountGpus() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -332,9 +387,10 @@ absl::StatusOr<std::string> GpuModel(int index) {
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int index, ProductPrecision precision,
-                                                AttentionForm attention, absl::Duration patience) {
+                                                AttentionForm attention, absl::Duration patience,
+                                                ConvolutionForm convolution) {
   auto device = std::make_unique<CudaDevice>(index, patience);
-  RUBATO_RETURN_IF_ERROR(device->Open(precision, attention));
+  RUBATO_RETURN_IF_ERROR(device->Open(precision, attention, convolution));
   return device;
 }
 

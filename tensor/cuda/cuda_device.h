@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "tensor/cuda/fused_attention.h"
+#include "tensor/cuda/fused_convolution.h"
 #include "tensor/cuda/patience.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
@@ -23,11 +24,12 @@ absl::StatusOr<int> CountGpus();
 absl::StatusOr<std::string> GpuModel(int index);
 
 // One model's share of GPU `index`. FailedPrecondition if it is too old, or cuBLAS is not there;
-// ResourceExhausted without memory. Fused attention is cuDNN's, where that is there. A wait of the
-// device's ends the process when nothing has moved for as long as `patience`.
-absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int index, ProductPrecision precision,
-                                                AttentionForm attention = AttentionForm::kProducts,
-                                                absl::Duration patience = kGpuPatience);
+// ResourceExhausted without memory. Fused attention and convolutions are cuDNN's, where that is
+// there. A wait of the device's ends the process when nothing has moved for as long as `patience`.
+absl::StatusOr<std::unique_ptr<Device>> OpenGpu(
+    int index, ProductPrecision precision, AttentionForm attention = AttentionForm::kProducts,
+    absl::Duration patience = kGpuPatience,
+    ConvolutionForm convolution = ConvolutionFormByEnvironment());
 
 }  // namespace rubato
 

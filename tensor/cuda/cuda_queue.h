@@ -9,13 +9,15 @@
 #include "common/base/check.h"
 #include "tensor/cuda/column_sums.h"
 #include "tensor/cuda/fused_attention.h"
+#include "tensor/cuda/fused_convolution.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
 
 namespace rubato {
 
-class AttentionLibrary;  // attention_library.h
-class CublasHandle;      // cublas.h
+class AttentionLibrary;    // attention_library.h
+class ConvolutionLibrary;  // convolution_library.h
+class CublasHandle;        // cublas.h
 
 // A GPU's stream of kernels and products.
 class CudaQueue {
@@ -25,14 +27,15 @@ class CudaQueue {
   static constexpr int64_t kPartialBytes = kPartialSums * sizeof(float);
 
   // Of GPU `index`. All must outlive it, so must kPartialBytes of the GPU's memory at `partials`;
-  // attention may be null.
+  // attention and convolution may be null.
   CudaQueue(int index, cudaStream_t stream, void* partials, CublasHandle* cublas,
-            AttentionLibrary* attention)
+            AttentionLibrary* attention, ConvolutionLibrary* convolution)
       : index_(index),
         stream_(stream),
         partials_(partials),
         cublas_(*cublas),
-        attention_(attention) {}
+        attention_(attention),
+        convolution_(convolution) {}
 
   // Defined in cuda_launch.h, for nvcc.
   template <typename Kernel>
@@ -50,6 +53,8 @@ class CudaQueue {
   // By the library, of half floats.
   int64_t AttentionWorkspace(const Attention& attention, int64_t n) const;
   void Attend(const FusedAttention& fused);
+  int64_t ConvolutionWorkspace(const Convolution& convolution, DType dtype, int64_t n) const;
+  void Convolve(const FusedConvolution& fused);
 
  private:
   // By cuBLAS. False if it has no algorithm.
@@ -60,6 +65,7 @@ class CudaQueue {
   void* const partials_;
   CublasHandle& cublas_;
   AttentionLibrary* const attention_;
+  ConvolutionLibrary* const convolution_;
 };
 
 std::unique_ptr<DeviceKernels> MakeCudaKernels(CudaQueue* queue);

@@ -234,43 +234,24 @@ void CudnnAttention::Attend(const FusedAttention& fused) {
   const Plans& plans = *plans_.at({kind, fused.n});
   const CudnnPlan& plan = fused.dx == nullptr ? plans.forward : plans.backward;
   const Scalars scalars(a);
-  std::vector<int64_t> ids;
-  std::vector<const void*> addresses;
+  std::map<int64_t, const void*> operands;
   for (const auto& [operand, address] : OperandsOf(fused, scalars.values)) {
     RUBATO_CHECK(reinterpret_cast<uintptr_t>(address) % sizeof(float) == 0);
-    ids.push_back(static_cast<int64_t>(operand));
-    addresses.push_back(address);
+    operands[static_cast<int64_t>(operand)] = address;
   }
   const void* const workspace =
       reinterpret_cast<const char*>(
           Aligned(static_cast<int64_t>(reinterpret_cast<intptr_t>(fused.workspace)))) +
       BytesOfSums(a, fused.n);
-  CudnnDescriptors run(cudnn_.get());
-  const auto pack = run.Make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-  const int64_t count = static_cast<int64_t>(ids.size());
-  run.Set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids.data());
-  run.Set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count,
-          addresses.data());
-  run.Set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
-  run.Finalize(pack, "the operands of attention");
-  absl::Status status = run.status();
-  if (status.ok()) {
-    status = cudnn_->StatusOf(cudnn_->Execute(target_.handle, plan.plan, pack), "attention");
-  }
+  const absl::Status status = RunPlan(*cudnn_, target_, plan, operands, workspace, "attention");
   if (!status.ok()) EndProcess(status);
 }
 
 absl::StatusOr<std::unique_ptr<AttentionLibrary>> OpenCudnnAttention(int major,
                                                                      cudaStream_t stream) {
   RUBATO_ASSIGN_OR_RETURN(std::shared_ptr<const Cudnn> cudnn, Cudnn::Open());
-  CudnnTarget target;
-  target.major = major;
-  absl::Status status = cudnn->StatusOf(cudnn->Create(&target.handle), "the start of cuDNN");
-  if (!status.ok()) return absl::FailedPreconditionError(status.message());
-  auto attention = std::make_unique<CudnnAttention>(cudnn, target);
-  status = cudnn->StatusOf(cudnn->SetStream(target.handle, stream), "cuDNN's stream");
-  if (!status.ok()) return absl::FailedPreconditionError(status.message());
-  return attention;
+  RUBATO_ASSIGN_OR_RETURN(const CudnnTarget target, OpenTarget(*cudnn, major, stream));
+  return std::make_unique<CudnnAttention>(std::move(cudnn), target);
 }
 
 }  // namespace rubato

@@ -3,21 +3,17 @@
 // graphs compute is computed from their descriptors, operation by operation.
 #include "tensor/cuda/cudnn_attention.h"
 
-#include <dlfcn.h>
-
 #include <cmath>
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tensor/cuda/described_gpus.h"
 #include "tensor/cuda/numbers.h"
-#include "tensor/cuda/recorded_cudnn.h"
 #include "tensor/kernel_set.h"
 
 namespace rubato {
@@ -29,64 +25,11 @@ using ::testing::IsEmpty;
 
 constexpr int64_t kAny = int64_t{1} << 60;
 
-// What cuDNN knows of a GPU (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
-struct Gpu {
-  const char* name;
-  int version, processors, threads, blocks;
-  int64_t shared, cache, memory;
-};
-const std::vector<Gpu> kGpus = {
-    {"NVIDIA A100-SXM4-80GB", 800, 108, 2048, 32, 166912, 41943040, 85899345920},
-    {"NVIDIA H100 80GB HBM3", 900, 132, 2048, 32, 232448, 52428800, 85899345920},
-    {"NVIDIA B200", 1000, 148, 2048, 32, 232448, 132644864, 191503138816},
-    {"NVIDIA GeForce RTX 5090", 1200, 170, 1536, 24, 101376, 100663296, 34359738368},
-};
-const Gpu& kH100 = kGpus[1];
-
-std::string Described(const Gpu& gpu) {
-  return absl::StrCat(
-      R"({"maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], )",
-      R"("regsPerBlock": 65536, "warpSize": 32, "maxSharedMemoryPerBlock": 49152, )",
-      R"("reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, )",
-      R"("maxThreadsPerBlock": 1024, "pciDeviceId": 0, "isTccDriver": 0, )",
-      R"("supportCoopLaunch": 1, "smClockRateKHz": 1980000, "memClockRateKHz": 2619000, )",
-      R"("driverVer": 13000, "cudaDeviceId": 0, "deviceName": ")", gpu.name, R"(", "deviceVer": )",
-      gpu.version, R"(, "multiProcessorCount": )", gpu.processors, R"(, "maxThreadsPerSM": )",
-      gpu.threads, R"(, "maxCtasPerSM": )", gpu.blocks, R"(, "maxSharedMemoryPerBlockOptin": )",
-      gpu.shared, R"(, "l2CacheSize": )", gpu.cache, R"(, "totalGlobalMem": )", gpu.memory, "}");
-}
-
-class CudnnAttentionTest : public ::testing::Test {
+class CudnnAttentionTest : public DescribedGpusTest {
  protected:
-  void SetUp() override {
-    const std::string driver =
-        absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"),
-                     "/tensor/cuda/libcuda.so.1");
-    ASSERT_NE(dlopen(driver.c_str(), RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
-    absl::StatusOr<std::shared_ptr<const Cudnn>> cudnn = Cudnn::Open();
-    if (!cudnn.ok()) GTEST_SKIP() << cudnn.status().message();
-    cudnn_ = *std::move(cudnn);
-    recorded_ = std::make_unique<RecordedCudnn>(*cudnn_);
+  std::unique_ptr<CudnnAttention> For(const DescribedGpu& gpu) {
+    return std::make_unique<CudnnAttention>(recorded_->functions(), TargetOf(gpu));
   }
-
-  // Of a GPU that is described.
-  std::unique_ptr<CudnnAttention> For(const Gpu& gpu) {
-    described_.push_back(std::make_unique<CudnnDescriptors>(cudnn_.get()));
-    CudnnDescriptors& all = *described_.back();
-    CudnnTarget target;
-    target.major = gpu.version / 100;
-    target.properties = all.Make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-    const std::string text = Described(gpu);
-    all.Set(target.properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-            static_cast<int64_t>(text.size()), text.data());
-    all.Finalize(target.properties, "a GPU's description");
-    RUBATO_EXPECT_OK(all.status());
-    return std::make_unique<CudnnAttention>(recorded_->functions(), target);
-  }
-
-  std::shared_ptr<const Cudnn> cudnn_;
-  std::unique_ptr<RecordedCudnn> recorded_;
-  std::vector<std::unique_ptr<CudnnDescriptors>> described_;
 };
 
 Attention Of(int64_t heads, int64_t places, int64_t size, bool causal = true,
@@ -103,7 +46,7 @@ TEST_F(CudnnAttentionTest, HasPlansForEveryModelOnEveryGpu) {
   const std::vector<Subject> subjects = {{Of(12, 1024, 64), 16},
                                          {Of(12, 1024, 64, false, DType::kFloat16), 32},
                                          {Of(2, 40, 16, true, DType::kFloat16), 3}};
-  for (const Gpu& gpu : kGpus) {
+  for (const DescribedGpu& gpu : kDescribedGpus) {
     const auto attention = For(gpu);
     for (const Subject& subject : subjects) {
       const auto plans = attention->MakePlans(subject.attention, subject.n, kAny);
@@ -129,7 +72,7 @@ TEST_F(CudnnAttentionTest, HasPlansForEveryModelOnEveryGpu) {
 TEST_F(CudnnAttentionTest, GraphsComputeAttention) {
   const int64_t n = 2, heads = 3, places = 7, size = 8, channels = heads * size;
   for (const bool causal : {false, true}) {
-    const auto attention = For(kH100);
+    const auto attention = For(kDescribedH100);
     const Attention a = Of(heads, places, size, causal);
     const auto plans = attention->MakePlans(a, n, kAny);
     RUBATO_ASSERT_OK(plans);
@@ -189,7 +132,7 @@ TEST_F(CudnnAttentionTest, GraphsComputeAttention) {
 }
 
 TEST_F(CudnnAttentionTest, GivesARunTheOperandsOfItsGraphAndRoomOfItsOwn) {
-  const auto attention = For(kH100);
+  const auto attention = For(kDescribedH100);
   const Attention a = Of(2, 64, 16);
   const int64_t n = 3, bytes = attention->Workspace(a, n);
   ASSERT_GT(bytes, 0);
@@ -222,7 +165,7 @@ TEST_F(CudnnAttentionTest, GivesARunTheOperandsOfItsGraphAndRoomOfItsOwn) {
 }
 
 TEST_F(CudnnAttentionTest, WantsNoMoreForFewerExamples) {
-  const auto attention = For(kH100);
+  const auto attention = For(kDescribedH100);
   const Attention a = Of(2, 64, 16);
   const int64_t most = attention->Workspace(a, 8);
   ASSERT_GT(most, 0);
@@ -232,7 +175,7 @@ TEST_F(CudnnAttentionTest, WantsNoMoreForFewerExamples) {
 }
 
 TEST_F(CudnnAttentionTest, LeavesToOthersWhatCudnnRefuses) {
-  const auto attention = For(kH100);
+  const auto attention = For(kDescribedH100);
   testing::internal::CaptureStderr();
   EXPECT_LT(attention->Workspace(Of(2, 64, 12), 3), 0);
   EXPECT_LT(attention->Workspace(Of(1, 64, 512), 3), 0);
@@ -248,7 +191,7 @@ TEST_F(CudnnAttentionTest, LeavesToOthersWhatCudnnRefuses) {
 // Whatever call fails while plans are made: there are none, or of another engine; and nothing of
 // them is left.
 TEST_F(CudnnAttentionTest, HasNoPlansWhateverCallFails) {
-  const auto attention = For(kH100);
+  const auto attention = For(kDescribedH100);
   const Attention a = Of(1, 64, 16);
   RUBATO_ASSERT_OK(attention->MakePlans(a, 1, kAny));
   const int64_t calls = recorded_->calls;
@@ -274,7 +217,7 @@ TEST_F(CudnnAttentionTest, HasNoPlansWhateverCallFails) {
 }
 
 TEST_F(CudnnAttentionTest, EndsTheProcessWhenARunFails) {
-  const auto attention = For(kH100);
+  const auto attention = For(kDescribedH100);
   const Attention a = Of(1, 64, 16);
   ASSERT_GT(attention->Workspace(a, 1), 0);
   std::vector<BFloat16> values(64 * 48);

@@ -80,11 +80,15 @@ cudnnBackendDescriptor_t CudnnGraph::MakePointwise(cudnnPointwiseMode_t mode,
 }
 
 void CudnnGraph::AddOperation(cudnnBackendDescriptorType_t type, const char* what,
-                              std::initializer_list<Part> parts) {
+                              std::initializer_list<Part> parts,
+                              std::initializer_list<Number> numbers) {
   const auto operation = all_.Make(type);
   for (const auto& [attribute, descriptor] : parts) {
     if (descriptor == nullptr) continue;
     all_.Set(operation, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, descriptor);
+  }
+  for (const auto& [attribute, number] : numbers) {
+    all_.Set(operation, attribute, CUDNN_TYPE_FLOAT, number);
   }
   all_.Finalize(operation, what);
   operations_.push_back(operation);
@@ -141,7 +145,70 @@ CudnnGraph::Tensor CudnnGraph::Reshape(Tensor x, Tensor y) {
   return y;
 }
 
+void CudnnGraph::Convolve(cudnnBackendDescriptorType_t pass, int64_t stride, int64_t padding,
+                          Tensor x, Tensor w, Tensor y) {
+  const auto convolution = all_.Make(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  all_.Set(convolution, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+  all_.Set(convolution, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE,
+           CUDNN_CROSS_CORRELATION);
+  all_.Set(convolution, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, int64_t{2});
+  const std::pair<cudnnBackendAttributeName_t, int64_t> of_sides[] = {
+      {CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, padding},
+      {CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, padding},
+      {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, stride},
+      {CUDNN_ATTR_CONVOLUTION_DILATIONS, 1}};
+  for (const auto& [attribute, value] : of_sides) {
+    const int64_t both[] = {value, value};
+    all_.Set(convolution, attribute, CUDNN_TYPE_INT64, 2, both);
+  }
+  all_.Finalize(convolution, "a convolution");
+  struct Names {
+    cudnnBackendAttributeName_t convolution, x, w, y, alpha, beta;
+  };
+  const Names names = pass == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
+                          ? Names{CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA}
+                      : pass == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR
+                          ? Names{CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA}
+                          : Names{CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+  AddOperation(pass, "a convolution",
+               {{names.convolution, convolution}, {names.x, x}, {names.w, w}, {names.y, y}},
+               {{names.alpha, 1.0f}, {names.beta, 0.0f}});
+}
+
 namespace {
+
+// What engines say of themselves that must not be: other bits each time, or sums and factors less
+// exact than float32's sums of what the operands are.
+bool IsRefused(cudnnBackendNumericalNote_t note) {
+  switch (note) {
+    case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
+    case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
+    case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
+    case CUDNN_NUMERICAL_NOTE_FFT:
+    case CUDNN_NUMERICAL_NOTE_WINOGRAD:
+    case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
+    case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
+    case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13:
+      return true;
+    default:
+      return false;
+  }
+}
 
 // A configuration of an engine, with its own descriptors: what fails with one leaves others whole.
 struct Candidate {
@@ -212,9 +279,9 @@ absl::Status TryPlan(const Cudnn& cudnn, const CudnnTarget& target, cudnnBackend
                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
   RUBATO_RETURN_IF_ERROR(own.status());
   for (int64_t i = 0; i < count; ++i) {
-    if (notes[i] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) continue;
-    return absl::UnimplementedError(
-        absl::StrCat("engine ", made->engine, " is not deterministic (cuDNN)"));
+    if (!IsRefused(notes[i])) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "engine ", made->engine, " is not deterministic, or less exact than float32 (cuDNN)"));
   }
   auto plan = std::make_unique<CudnnDescriptors>(&cudnn);
   const auto descriptor = plan->Make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -269,6 +336,38 @@ absl::Status MakePlan(const Cudnn& cudnn, const CudnnTarget& target,
     if (why.ok()) return why;
   }
   return why;
+}
+
+absl::StatusOr<CudnnTarget> OpenTarget(const Cudnn& cudnn, int major, cudaStream_t stream) {
+  CudnnTarget target;
+  target.major = major;
+  absl::Status status = cudnn.StatusOf(cudnn.Create(&target.handle), "the start of cuDNN");
+  if (!status.ok()) return absl::FailedPreconditionError(status.message());
+  status = cudnn.StatusOf(cudnn.SetStream(target.handle, stream), "cuDNN's stream");
+  if (status.ok()) return target;
+  cudnn.Destroy(target.handle);
+  return absl::FailedPreconditionError(status.message());
+}
+
+absl::Status RunPlan(const Cudnn& cudnn, const CudnnTarget& target, const CudnnPlan& plan,
+                     const std::map<int64_t, const void*>& operands, const void* workspace,
+                     const char* what) {
+  std::vector<int64_t> ids;
+  std::vector<const void*> addresses;
+  for (const auto& [id, address] : operands) {
+    ids.push_back(id);
+    addresses.push_back(address);
+  }
+  CudnnDescriptors run(&cudnn);
+  const auto pack = run.Make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+  const int64_t count = static_cast<int64_t>(ids.size());
+  run.Set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, ids.data());
+  run.Set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count,
+          addresses.data());
+  run.Set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
+  run.Finalize(pack, "a run's operands");
+  RUBATO_RETURN_IF_ERROR(run.status());
+  return cudnn.StatusOf(cudnn.Execute(target.handle, plan.plan, pack), what);
 }
 
 }  // namespace rubato

@@ -5,11 +5,13 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "tensor/cuda/cudnn_library.h"
 
 namespace rubato {
@@ -73,6 +75,10 @@ class CudnnGraph {
   Tensor Multiply(Tensor a, Tensor b, Tensor c);
   Tensor Reduce(cudnnReduceTensorOp_t op, Tensor x, Tensor y);
   Tensor Reshape(Tensor x, Tensor y);
+  // The operation `pass` of a convolution of planes, which has the same stride and padding on both
+  // sides: one of x, y and the weights w is written, or is a gradient that is.
+  void Convolve(cudnnBackendDescriptorType_t pass, int64_t stride, int64_t padding, Tensor x,
+                Tensor w, Tensor y);
 
   const std::vector<cudnnBackendDescriptor_t>& operations() const { return operations_; }
 
@@ -81,10 +87,11 @@ class CudnnGraph {
               cudnnBackendAttributeName_t kind, int64_t alignment);
   cudnnBackendDescriptor_t MakePointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision,
                                          int64_t axis);
-  // An operation of these parts, of which those that are null are left out.
+  // An operation of these parts, of which those that are null are left out, and numbers.
   using Part = std::pair<cudnnBackendAttributeName_t, cudnnBackendDescriptor_t>;
+  using Number = std::pair<cudnnBackendAttributeName_t, float>;
   void AddOperation(cudnnBackendDescriptorType_t type, const char* what,
-                    std::initializer_list<Part> parts);
+                    std::initializer_list<Part> parts, std::initializer_list<Number> numbers = {});
 
   CudnnDescriptors& all_;
   int64_t inner_ = 1000;  // ids of inner tensors are from here on
@@ -98,6 +105,10 @@ struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
   cudnnBackendDescriptor_t properties = nullptr;
 };
+
+// The calling thread's GPU, with a handle whose work goes to `stream`. FailedPrecondition, saying
+// why, if there is none.
+absl::StatusOr<CudnnTarget> OpenTarget(const Cudnn& cudnn, int major, cudaStream_t stream);
 
 // An engine of the library's by number, and settings of it.
 struct CudnnEngine {
@@ -119,10 +130,15 @@ struct CudnnPlan {
 
 // Fills in `plan`, whose descriptors the operations are among: the first that can be made of
 // `preferred` and of what the library's heuristic gives, with no more workspace than `most` bytes
-// and of an engine that says of itself that it is deterministic.
+// and of an engine that says of itself that it is deterministic and adds up in float32.
 absl::Status MakePlan(const Cudnn& cudnn, const CudnnTarget& target,
                       const std::vector<cudnnBackendDescriptor_t>& operations,
                       const std::vector<CudnnEngine>& preferred, int64_t most, CudnnPlan* plan);
+
+// Gives the target's stream a plan's work, of these operands by name.
+absl::Status RunPlan(const Cudnn& cudnn, const CudnnTarget& target, const CudnnPlan& plan,
+                     const std::map<int64_t, const void*>& operands, const void* workspace,
+                     const char* what);
 
 }  // namespace rubato
 

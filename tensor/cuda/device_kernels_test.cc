@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "gtest/gtest.h"
@@ -50,6 +51,13 @@ class DeviceKernelsTest : public ::testing::TestWithParam<std::tuple<TestedGpu, 
   }
 
   DeviceKernels& kernels() { return device_->kernels(); }
+
+  // Whether what is in one piece is cuDNN's on a GPU, and no plain loops': of the emulated GPU, or
+  // beside the runtime in CUDA's place (fake_cuda.h).
+  bool HasFastLibrary() const {
+    return std::get<0>(GetParam()) == TestedGpu::kReal && !device_->fused_by().empty() &&
+           !absl::StartsWith(device_->description(), "Fake");
+  }
 
   // Numbers of the type.
   Values Draw(int64_t n, uint64_t key, double greatest = 1) {
@@ -298,7 +306,7 @@ TEST_P(DeviceKernelsTest, FusedAttentionIsNearAndTheSameEachTime) {
   const std::vector<Subject> subjects = {{2, 3, 40, 16}, {3, 1, 33, 8}, {2, 12, 1024, 64}};
   for (const auto& [n, heads, places, size] : subjects) {
     const bool is_large = places > 1000;  // else for nothing
-    if (is_large && (gpu == TestedGpu::kEmulated || device_->fused_by().empty())) continue;
+    if (is_large && !HasFastLibrary()) continue;
     for (const bool causal : {false, true}) {
       const int64_t channels = heads * size;
       SCOPED_TRACE(absl::StrCat(places, " places, causal: ", causal));
@@ -332,6 +340,66 @@ TEST_P(DeviceKernelsTest, FusedAttentionIsNearAndTheSameEachTime) {
         ASSERT_NEAR(runs[0][i], dx[i], 8 * rounding_ * (1 + std::abs(dx[i])) + 1e-5) << "dx " << i;
       }
     }
+  }
+}
+
+// Likewise: results are rounded once, gradients by weights not at all.
+TEST_P(DeviceKernelsTest, FusedConvolutionsAreNearAndTheSameEachTime) {
+  const TestedGpu gpu = std::get<0>(GetParam());
+  EmulatedDeviceOptions options;
+  options.convolution = ConvolutionForm::kFused;
+  device_ = *OpenTested(gpu, options);
+  struct Subject {
+    Convolution convolution;
+    int64_t n;
+  };
+  const std::vector<Subject> subjects = {{{{7, 9, 3, 1, 1}, 4, 34, 1}, 3},
+                                         {{{13, 11, 3, 2, 1}, 40, 6, 1}, 2},
+                                         {{{6, 5, 1, 2, 0}, 8, 16, 1}, 2},
+                                         {{{32, 32, 3, 2, 1}, 64, 128, 1}, 16}};
+  for (const auto& [c, n] : subjects) {
+    const bool is_large = c.in_channels == 64;  // for a GPU's own library alone
+    if (is_large && !HasFastLibrary()) continue;
+    SCOPED_TRACE(absl::StrCat(c.in_channels, " to ", c.out_channels, " channels"));
+    const Window& w = c.window;
+    const Shape in = {n, c.in_channels, w.height, w.width};
+    const Shape out = {n, c.out_channels, w.out_height(), w.out_width()};
+    const Values x = Draw(SizeOf(in), 7), dy = Draw(SizeOf(out), 8);
+    const Values weight = Draw(c.out_channels * c.filter(), 9), bias = Draw(c.out_channels, 10);
+    Values y(dy.size()), dx(x.size()), dweight(weight.size()), dbias(bias.size());
+    Values one(CpuKernels().ConvolutionScratch(c, DType::kFloat64, n));
+    CpuKernels().Conv2d(c, ConstTensorRef(x).Reshaped(in), weight, bias, TensorRef(y).Reshaped(out),
+                        one);
+    CpuKernels().Conv2dBackward(c, ConstTensorRef(x).Reshaped(in), weight,
+                                ConstTensorRef(dy).Reshaped(out), TensorRef(dx).Reshaped(in),
+                                dweight, dbias, one);
+    const TensorRef xs = Send(x).Reshaped(in), dys = Send(dy).Reshaped(out);
+    const TensorRef weights = Send(weight), biases = Send(bias);
+    const TensorRef scratch = Take(kernels().ConvolutionScratch(c, dtype_, n));
+    const DType wide = DType::kFloat32;
+    Values runs[2];
+    for (Values& run : runs) {
+      const TensorRef found[] = {Take(SizeOf(out)).Reshaped(out), Take(SizeOf(in)).Reshaped(in),
+                                 Take(static_cast<int64_t>(weight.size()), wide),
+                                 Take(static_cast<int64_t>(bias.size()), wide)};
+      kernels().Conv2d(c, xs, weights, biases, found[0], scratch);
+      kernels().Conv2dBackward(c, xs, weights, dys, found[1], found[2], found[3], scratch);
+      for (const TensorRef& values : found) {
+        const Values received = Receive(values);
+        run.insert(run.end(), received.begin(), received.end());
+      }
+    }
+    EXPECT_EQ(runs[0], runs[1]);
+    size_t at = 0;
+    const auto expect = [&](const char* what, const Values& expected, double rounding) {
+      for (size_t i = 0; i < expected.size(); ++i, ++at) {
+        ASSERT_NEAR(runs[0][at], expected[i], rounding * (1 + std::abs(expected[i]))) << what << i;
+      }
+    };
+    expect("y ", y, 2 * rounding_ + 1e-4);  // the bias is added to what is rounded
+    expect("dx ", dx, rounding_ + 1e-4);
+    expect("dweight ", dweight, 1e-4);
+    expect("dbias ", dbias, 1e-4);
   }
 }
 

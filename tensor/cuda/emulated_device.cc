@@ -17,12 +17,13 @@ class EmulatedDevice final : public Device {
       : total_(options.memory_bytes),
         reserved_(options.reserved_bytes),
         free_(options.memory_bytes),
-        queue_(options.precision, options.seed, options.library, options.attention),
+        queue_(options.precision, options.seed, options.library, options.attention,
+               options.convolution),
         kernels_(&queue_, options.columns) {}
 
   std::string description() const override { return "an emulated GPU"; }
   DeviceKernels& kernels() override { return kernels_; }
-  std::string fused_by() const override { return queue_.has_fused() ? "attention in loops" : ""; }
+  std::string fused_by() const override { return queue_.has_fused() ? "plain loops" : ""; }
 
   ~EmulatedDevice() override { Synchronize(); }
 

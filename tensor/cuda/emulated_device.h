@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tensor/cuda/fused_attention.h"
+#include "tensor/cuda/fused_convolution.h"
 #include "tensor/cuda/gpu_kernels.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
@@ -22,6 +23,7 @@ struct EmulatedDeviceOptions {
   int64_t reserved_bytes = 0;
   EmulatedLibrary library = EmulatedLibrary::kWhole;
   AttentionForm attention = AttentionForm::kProducts;
+  ConvolutionForm convolution = ConvolutionForm::kProducts;
   int64_t columns = kColumns;  // see ConvolutionKernels
 };
 

@@ -8,6 +8,7 @@
 #include "tensor/cpu/gemm.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/plain_attention.h"
+#include "tensor/cuda/plain_convolution.h"
 #include "tensor/cuda/plain_product.h"
 #include "tensor/cuda/product_contract.h"
 
@@ -103,6 +104,26 @@ void EmulatedQueue::Attend(const FusedAttention& fused) {
       AttendPlainly<BFloat16>(fused);
     } else {
       AttendPlainly<Float16>(fused);
+    }
+  });
+}
+
+int64_t EmulatedQueue::ConvolutionWorkspace(const Convolution& convolution, DType dtype,
+                                            int64_t n) {
+  const bool is_fused =
+      convolution_ == ConvolutionForm::kFused && IsHalf(dtype) && CudnnTakes(convolution);
+  if (!is_fused) return -1;
+  has_fused_ = true;
+  return PlainConvolutionWorkspace(n);
+}
+
+void EmulatedQueue::Convolve(const FusedConvolution& fused) {
+  CheckFused(fused);
+  Give(Stream::kCompute, [fused] {
+    if (fused.dtype == DType::kBFloat16) {
+      ConvolvePlainly<BFloat16>(fused);
+    } else {
+      ConvolvePlainly<Float16>(fused);
     }
   });
 }

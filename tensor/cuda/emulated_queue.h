@@ -13,6 +13,7 @@
 #include "tensor/cuda/column_sums.h"
 #include "tensor/cuda/emulated_device.h"
 #include "tensor/cuda/fused_attention.h"
+#include "tensor/cuda/fused_convolution.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
 
@@ -27,10 +28,12 @@ class EmulatedQueue {
 
   EmulatedQueue(ProductPrecision precision, uint64_t seed,
                 EmulatedLibrary library = EmulatedLibrary::kWhole,
-                AttentionForm attention = AttentionForm::kProducts)
+                AttentionForm attention = AttentionForm::kProducts,
+                ConvolutionForm convolution = ConvolutionForm::kProducts)
       : precision_(precision),
         library_(library),
         attention_(attention),
+        convolution_(convolution),
         partials_(kPartialSums, std::numeric_limits<double>::quiet_NaN()),
         random_(seed) {}
 
@@ -57,6 +60,9 @@ class EmulatedQueue {
   // Of half floats, if it is asked for.
   int64_t AttentionWorkspace(const Attention& attention, int64_t n);
   void Attend(const FusedAttention& fused);
+  // Of half floats, if it is asked for, and of what cuDNN takes.
+  int64_t ConvolutionWorkspace(const Convolution& convolution, DType dtype, int64_t n);
+  void Convolve(const FusedConvolution& fused);
   bool has_fused() const { return has_fused_; }  // whether there has been any, planned or done
 
   void Give(Stream stream, std::function<void()> work);
@@ -88,6 +94,7 @@ class EmulatedQueue {
   const ProductPrecision precision_;
   const EmulatedLibrary library_;
   const AttentionForm attention_;
+  const ConvolutionForm convolution_;
   bool has_fused_ = false;
   std::vector<double> partials_;
   RandomStream random_;

@@ -1,18 +1,20 @@
-// Fused attention for tests, linked in the place of cudnn_attention.cc: it notes what it is asked
-// for, and computes nothing.
+// Fused attention and convolutions for tests, linked in the place of cudnn_attention.cc and
+// cudnn_convolution.cc: what is asked for is noted, and done by plain loops in its stream.
 #ifndef RUBATO_TENSOR_CUDA_FAKE_CUDNN_H_
 #define RUBATO_TENSOR_CUDA_FAKE_CUDNN_H_
 
 #include <vector>
 
 #include "tensor/cuda/fused_attention.h"
+#include "tensor/cuda/fused_convolution.h"
 
 namespace rubato {
 
 struct FakeCudnn {
   bool is_there = false;
-  bool refuses = false;  // all attention
+  bool refuses = false;  // all attention, all convolutions
   std::vector<FusedAttention> runs;
+  std::vector<FusedConvolution> convolutions;
 };
 
 // The library's one state, as it is now.

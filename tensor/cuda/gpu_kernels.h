@@ -5,6 +5,7 @@
 //   queue.Multiply(product)                 // see product.h
 //   queue.Partials(bytes)                   // see column_sums.h
 //   queue.AttentionWorkspace(attention, n)  // see fused_attention.h, as Attend
+//   queue.ConvolutionWorkspace(convolution, dtype, n)  // see fused_convolution.h, as Convolve
 //   Queue::kHasDouble                       // whether it takes float64
 #ifndef RUBATO_TENSOR_CUDA_GPU_KERNELS_H_
 #define RUBATO_TENSOR_CUDA_GPU_KERNELS_H_

@@ -258,8 +258,9 @@ TEST_P(GpuKernelsTest, OfWindows) {
       const Values weight = Draw(c.out_channels * c.filter(), 4), bias = Draw(6, 5);
       const Values g = Draw(n * 6 * w.out_plane(), 6);
       const Shape outputs = {n, 6, w.out_height(), w.out_width()};
-      const int64_t scratch = std::max(CpuKernels().ConvolutionScratch(c, n),
-                                       device_->kernels().ConvolutionScratch(c, n));
+      const DType dtype = GetParam().dtype;
+      const int64_t scratch = std::max(CpuKernels().ConvolutionScratch(c, dtype, n),
+                                       device_->kernels().ConvolutionScratch(c, dtype, n));
       ExpectAlike("convolution", {SizeOf(outputs)}, [&](KernelSet& k, auto& out) {
         Values* const memory = Keep(scratch);
         k.Conv2d(c, As(x, shape), weight, bias, As(out[0], outputs), *memory);

@@ -19,7 +19,7 @@ absl::StatusOr<int> CountGpus() { return NotBuilt(); }
 absl::StatusOr<std::string> GpuModel(int) { return NotBuilt(); }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int, ProductPrecision, AttentionForm,
-                                                absl::Duration) {
+                                                absl::Duration, ConvolutionForm) {
   return NotBuilt();
 }
 

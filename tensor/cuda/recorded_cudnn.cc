@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "common/base/check.h"
 #include "tensor/cuda/numbers.h"
@@ -66,6 +67,11 @@ struct Recording {
                            cudnnBackendAttributeName_t attribute, cudnnBackendAttributeType_t type,
                            int64_t most, int64_t* count, void* values) {
     if (Fails("get")) return the->error;
+    if (attribute == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && the->note.has_value()) {
+      std::memcpy(values, &*the->note, sizeof *the->note);
+      *count = 1;
+      return CUDNN_STATUS_SUCCESS;
+    }
     return the->real_.GetAttribute(descriptor, attribute, type, most, count, values);
   }
   static cudnnStatus_t Finalize(cudnnBackendDescriptor_t descriptor) {
@@ -167,6 +173,8 @@ class Values {
 
 double Function(cudnnPointwiseMode_t mode, double x, double b, double t) {
   switch (mode) {
+    case CUDNN_POINTWISE_IDENTITY:
+      return x;
     case CUDNN_POINTWISE_ADD:
       return x + b;
     case CUDNN_POINTWISE_SUB:
@@ -247,6 +255,61 @@ std::vector<int64_t> RecordedCudnn::OperandsOf(int which) const {
   return ids;
 }
 
+namespace {
+
+// The attributes of a convolution's three passes, whose operands are named alike.
+struct PassNames {
+  cudnnBackendAttributeName_t convolution, x, w, y;
+};
+std::optional<PassNames> NamesOf(cudnnBackendDescriptorType_t pass) {
+  switch (pass) {
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+      return PassNames{CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y};
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+      return PassNames{CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY};
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
+      return PassNames{CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY};
+    default:
+      return std::nullopt;
+  }
+}
+
+// Adds a product of two of x, w and y to the third, for all places that a window meets.
+void ConvolveIn(Values* values, cudnnBackendDescriptorType_t pass, const TensorOf& x,
+                const TensorOf& w, const TensorOf& y, std::array<int64_t, 2> strides,
+                std::array<int64_t, 2> padding) {
+  const bool to_x = pass == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
+  const bool to_y = pass == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR;
+  const TensorOf& to = to_x ? x : to_y ? y : w;
+  const int64_t in = w.dimensions[1], out = y.dimensions[1] / (x.dimensions[1] / in);
+  std::map<int64_t, double> sums;
+  ForEach(to.dimensions, [&](const Four& i) { sums[to.At(i)] = 0; });
+  ForEach(y.dimensions, [&](const Four& o) {
+    ForEach({1, in, w.dimensions[2], w.dimensions[3]}, [&](const Four& k) {
+      const Four i = {o[0], o[1] / out * in + k[1], o[2] * strides[0] - padding[0] + k[2],
+                      o[3] * strides[1] - padding[1] + k[3]};
+      if (i[2] < 0 || i[2] >= x.dimensions[2] || i[3] < 0 || i[3] >= x.dimensions[3]) return;
+      const Four filter = {o[1], k[1], k[2], k[3]};
+      const double of_x = to_x ? 1 : values->Read(x, x.At(i));
+      const double of_y = to_y ? 1 : values->Read(y, y.At(o));
+      const double of_w = !to_x && !to_y ? 1 : values->Read(w, w.At(filter));
+      sums[to.At(to_x ? i : to_y ? o : filter)] += of_x * of_y * of_w;
+    });
+  });
+  for (const auto& [at, sum] : sums) values->Write(to, at, sum);
+}
+
+}  // namespace
+
 void RecordedCudnn::Compute(int which, const std::map<int64_t, const void*>& addresses) const {
   Values values(addresses);
   for (const cudnnBackendDescriptor_t descriptor : OperationsOf(which)) {
@@ -308,6 +371,19 @@ void RecordedCudnn::Compute(int which, const std::map<int64_t, const void*>& add
         }
         values.Write(c, c.At(i), sum);
       });
+    } else if (const auto names = NamesOf(operation.type); names.has_value()) {
+      const auto& convolution = part(names->convolution).attributes;
+      using Two = std::array<int64_t, 2>;
+      const auto sides = [&](int name) { return ValueOf<Two>(convolution, name); };
+      const Two padding = sides(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
+      RUBATO_CHECK(ValueOf<cudnnConvolutionMode_t>(convolution, CUDNN_ATTR_CONVOLUTION_CONV_MODE) ==
+                       CUDNN_CROSS_CORRELATION &&
+                   ValueOf<cudnnDataType_t>(convolution, CUDNN_ATTR_CONVOLUTION_COMP_TYPE) ==
+                       CUDNN_DATA_FLOAT &&
+                   sides(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS) == padding &&
+                   sides(CUDNN_ATTR_CONVOLUTION_DILATIONS) == (Two{1, 1}));
+      ConvolveIn(&values, operation.type, tensor(names->x), tensor(names->w), tensor(names->y),
+                 sides(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES), padding);
     } else {
       // The same places, under other dimensions.
       RUBATO_CHECK(operation.type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,10 @@ class RecordedCudnn {
   int64_t fails_at = -1;  // the call that fails, counted from 0
   cudnnStatus_t error = CUDNN_STATUS_INTERNAL_ERROR;
   cudnnStatus_t run = CUDNN_STATUS_SUCCESS;  // what a run answers
-  int64_t live = 0;                          // descriptors that are not destroyed
-  std::string failed;                        // the function that did
+  // What all engines say of themselves, in place of what they do.
+  std::optional<cudnnBackendNumericalNote_t> note;
+  int64_t live = 0;    // descriptors that are not destroyed
+  std::string failed;  // the function that did
   // Of the last run, by name of operand; scalars as they were then.
   std::map<int64_t, const void*> operands;
   const void* workspace = nullptr;

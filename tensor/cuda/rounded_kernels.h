@@ -41,8 +41,9 @@ class RoundedKernels final : public KernelSet {
                       const TensorRef& dbias) override {
     Call(&KernelSet::LinearBackward, x, weight, dy, dx, InFloat32(dweight), InFloat32(dbias));
   }
-  int64_t ConvolutionScratch(const Convolution& convolution, int64_t n) const override {
-    return device_.kernels().ConvolutionScratch(convolution, n);
+  int64_t ConvolutionScratch(const Convolution& convolution, DType dtype,
+                             int64_t n) const override {
+    return device_.kernels().ConvolutionScratch(convolution, dtype, n);
   }
   void Conv2d(const Convolution& convolution, const ConstTensorRef& x, const ConstTensorRef& weight,
               const ConstTensorRef& bias, const TensorRef& y, const TensorRef& scratch) override {

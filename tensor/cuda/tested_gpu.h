@@ -20,10 +20,12 @@ inline std::string WhyAbsent(TestedGpu gpu) {
   return std::string(CountGpus().status().message());
 }
 
-// Of the options, a real GPU takes the precision and the form of attention alone.
+// Of the options, a real GPU takes the precision and the forms of attention and convolutions alone.
 inline absl::StatusOr<std::unique_ptr<Device>> OpenTested(
     TestedGpu gpu, const EmulatedDeviceOptions& options = {}) {
-  if (gpu == TestedGpu::kReal) return OpenGpu(0, options.precision, options.attention);
+  if (gpu == TestedGpu::kReal) {
+    return OpenGpu(0, options.precision, options.attention, kGpuPatience, options.convolution);
+  }
   return MakeEmulatedDevice(options);
 }
 

@@ -109,7 +109,7 @@ class ThreadBlock {
   Memory& shared_;
 };
 
-class ThreadQueue : public NoFusedAttention, public PartialsOnHost {
+class ThreadQueue : public NoFusedAttention, public NoFusedConvolution, public PartialsOnHost {
  public:
   static constexpr bool kHasDouble = true;
 
@@ -130,7 +130,7 @@ class ThreadQueue : public NoFusedAttention, public PartialsOnHost {
   void Multiply(const Product& product) { LaunchPlainProduct(*this, product); }
 };
 
-class LoopQueue : public NoFusedAttention, public PartialsOnHost {
+class LoopQueue : public NoFusedAttention, public NoFusedConvolution, public PartialsOnHost {
  public:
   static constexpr bool kHasDouble = true;
 

@@ -38,6 +38,19 @@ class CountedMemory {
     return TensorRef::At(taken, dtype, Shape(shape.begin(), shape.end()));
   }
 
+  // `size` float32s lie there, in a piece of smaller values.
+  void HoldsFloats(const float* values, int64_t size) {
+    const int64_t begin = memory_.OffsetOf(values), end = begin + size * 4;
+    for (Piece& piece : pieces_) {
+      if (begin < piece.begin || end > piece.end) continue;
+      const Piece rest = {end, piece.end, piece.value_bytes};
+      piece.end = begin;
+      pieces_.push_back({begin, end, 4});
+      pieces_.push_back(rest);
+      return;
+    }
+  }
+
   void Watch() {
     std::fill(accesses_.begin(), accesses_.end(), 0);
     memory_.Watch();
@@ -71,7 +84,8 @@ class CountedMemory {
   TracedMemory memory_;
 };
 
-// Runs kernels at once, and compares. It has no library of products.
+// Runs kernels at once, and compares. It has no library of products, and one of convolutions that
+// does nothing.
 class TracingQueue : public NoFusedAttention {
  public:
   static constexpr bool kHasDouble = false;
@@ -100,6 +114,13 @@ class TracingQueue : public NoFusedAttention {
   }
   void Multiply(const Product& product) {
     MultiplyByLibrary(*this, product, [](const Product&) { return false; });
+  }
+  int64_t ConvolutionWorkspace(const Convolution& c, DType dtype, int64_t) const {
+    return IsHalf(dtype) && CudnnTakes(c) ? 0 : -1;
+  }
+  void Convolve(const FusedConvolution& fused) {
+    const Convolution& c = fused.convolution;
+    memory_.HoldsFloats(fused.dweight, c.out_channels * c.filter());
   }
 
  private:
@@ -142,6 +163,7 @@ class Cases {
   void SingleValues();
   void Products();
   void Convolutions(const Window& window);
+  void Convolve(const Convolution& convolution);
   void Pools(const Window& window);
   void Norms();
   void Ends();
@@ -210,19 +232,24 @@ void Cases::Products() {
   }
 }
 
+// In two groups, which are products, and of all channels at once.
 void Cases::Convolutions(const Window& w) {
-  const Convolution c = {w, 4, 6, 2};
-  const int64_t n = 3, k = w.kernel;
+  for (const int64_t groups : {2, 1}) Convolve({w, 4, 6, groups});
+}
+
+void Cases::Convolve(const Convolution& c) {
+  const Window& w = c.window;
+  const int64_t n = 3, k = w.kernel, filter = 4 / c.groups;
   Run([&] {
-    kernels().Conv2d(c, T({n, 4, w.height, w.width}), T({6, 2, k, k}), T({6}),
+    kernels().Conv2d(c, T({n, 4, w.height, w.width}), T({6, filter, k, k}), T({6}),
                      T({n, 6, w.out_height(), w.out_width()}),
-                     T({kernels().ConvolutionScratch(c, n)}));
+                     T({kernels().ConvolutionScratch(c, type_, n)}));
   });
   Run([&] {
-    kernels().Conv2dBackward(c, T({n, 4, w.height, w.width}), T({6, 2, k, k}),
+    kernels().Conv2dBackward(c, T({n, 4, w.height, w.width}), T({6, filter, k, k}),
                              T({n, 6, w.out_height(), w.out_width()}), T({n, 4, w.height, w.width}),
-                             Wide({6, 2, k, k}), Wide({6}),
-                             T({kernels().ConvolutionScratch(c, n)}));
+                             Wide({6, filter, k, k}), Wide({6}),
+                             T({kernels().ConvolutionScratch(c, type_, n)}));
   });
 }
 

@@ -21,8 +21,9 @@ class ListingQueue {
  public:
   static constexpr bool kHasDouble = false;
 
-  ListingQueue(std::vector<Work>* work, AttentionForm attention, void* partials)
-      : work_(*work), attention_(attention), partials_(partials) {}
+  ListingQueue(std::vector<Work>* work, AttentionForm attention, ConvolutionForm convolution,
+               void* partials)
+      : work_(*work), attention_(attention), convolution_(convolution), partials_(partials) {}
 
   template <typename Kernel>
   void Launch(int64_t blocks, int threads, const Kernel& kernel) {
@@ -56,11 +57,22 @@ class ListingQueue {
     work_.push_back(std::move(work));
   }
 
+  int64_t ConvolutionWorkspace(const Convolution& convolution, DType dtype, int64_t n) const {
+    const bool is_fused =
+        convolution_ == ConvolutionForm::kFused && IsHalf(dtype) && CudnnTakes(convolution);
+    return is_fused ? CudnnConvolutionWorkspace(convolution, n) : -1;
+  }
+  void Convolve(const FusedConvolution& fused) {
+    work_.push_back({Work::kConvolution, Stream::kCompute});
+    work_.back().convolution = fused;
+  }
+
   void set_in_attention(bool value) { in_attention_ = value; }
 
  private:
   std::vector<Work>& work_;
   const AttentionForm attention_;
+  const ConvolutionForm convolution_;
   void* const partials_;
   bool in_attention_ = false;
 };
@@ -92,9 +104,9 @@ class ListingKernels final : public GpuKernels<ListingQueue> {
 
 class WorkList final : public Device {
  public:
-  WorkList(std::vector<Work>* work, AttentionForm attention)
+  WorkList(std::vector<Work>* work, AttentionForm attention, ConvolutionForm convolution)
       : work_(*work),
-        queue_(work, attention, Map(kPartialSums * sizeof(float), PROT_NONE).value()),
+        queue_(work, attention, convolution, Map(kPartialSums * sizeof(float), PROT_NONE).value()),
         kernels_(&queue_) {}
   ~WorkList() override {
     for (const auto& [memory, bytes] : memory_) munmap(memory, bytes);
@@ -161,8 +173,9 @@ class WorkList final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> MakeWorkList(std::vector<Work>* work, AttentionForm attention) {
-  return std::make_unique<WorkList>(work, attention);
+std::unique_ptr<Device> MakeWorkList(std::vector<Work>* work, AttentionForm attention,
+                                     ConvolutionForm convolution) {
+  return std::make_unique<WorkList>(work, attention, convolution);
 }
 
 std::vector<Product> ProductsOf(const std::vector<Work>& work) {

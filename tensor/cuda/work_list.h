@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tensor/cuda/fused_attention.h"
+#include "tensor/cuda/fused_convolution.h"
 #include "tensor/cuda/product.h"
 #include "tensor/cuda/traffic.h"
 #include "tensor/device.h"
@@ -17,7 +18,7 @@ namespace rubato {
 
 // One piece of work, in the order in which a device is given it.
 struct Work {
-  enum Kind { kKernel, kProduct, kAttention, kUpload, kDownload, kOrder, kSignal };
+  enum Kind { kKernel, kProduct, kAttention, kConvolution, kUpload, kDownload, kOrder, kSignal };
 
   Kind kind;
   Stream stream;
@@ -31,15 +32,18 @@ struct Work {
   std::optional<Product> product = {};  // kProduct: for cuBLAS
   // kAttention: for cuDNN; of `attention`, backward if it has a dx.
   std::optional<FusedAttention> attention = {};
-  int64_t bytes = 0;  // kUpload, kDownload
+  std::optional<FusedConvolution> convolution = {};  // kConvolution: for cuDNN
+  int64_t bytes = 0;                                 // kUpload, kDownload
 };
 
 // A device that computes nothing and has any amount of memory: what it is given it appends to
 // `work`, and what is recorded each time that it is replayed. Addresses are aligned as a GPU's
 // would be; nothing is there. Fused attention is that of half floats, with cuDNN's workspace
-// (CudnnAttentionWorkspace). `work` must outlive the device.
+// (CudnnAttentionWorkspace), fused convolutions those that cuDNN takes (CudnnTakes). `work` must
+// outlive the device.
 std::unique_ptr<Device> MakeWorkList(std::vector<Work>* work,
-                                     AttentionForm attention = AttentionForm::kProducts);
+                                     AttentionForm attention = AttentionForm::kProducts,
+                                     ConvolutionForm convolution = ConvolutionForm::kProducts);
 
 // The products among it, in order.
 std::vector<Product> ProductsOf(const std::vector<Work>& work);

@@ -107,7 +107,8 @@ absl::StatusOr<std::vector<Work>> WorkOfStep(const BenchSetup& setup, int64_t ba
   RUBATO_ASSIGN_OR_RETURN(
       const std::unique_ptr<Model> model,
       Model::Create(setup.model, setup.shape, setup.objective, batch, setup.numbers.dtype,
-                    Purpose::kTraining, MakeWorkList(&work, setup.numbers.attention),
+                    Purpose::kTraining,
+                    MakeWorkList(&work, setup.numbers.attention, ConvolutionFormByEnvironment()),
                     Keeping{WaitingSums(accumulate)}));
   const std::vector<float> parameters(model->parameter_count());
   std::vector<float> gradient(parameters.size());

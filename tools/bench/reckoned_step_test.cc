@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -123,7 +125,8 @@ TEST(ReckonedStep, KnowsEveryKernelsRegisters) {
         const std::string name = row["name"];
         const bool is_kernel = name.find(" x ") == std::string::npos &&
                                name.find("the GPU") == std::string::npos &&
-                               name.find("attention, ") == std::string::npos;
+                               name.find("attention, ") == std::string::npos &&
+                               name.find("convolutions, ") == std::string::npos;
         EXPECT_EQ(row.contains("registers"), is_kernel) << model << ' ' << precision << ' ' << row;
       }
     }
@@ -199,6 +202,39 @@ TEST(ReckonedStep, HasAttentionInOnePieceAndAsProducts) {
     EXPECT_NE(row["name"], "attention, forward");
   }
   EXPECT_TRUE(has_softmax);
+}
+
+// By pencil: LeNet's second convolution, from 6 channels of 14 x 14 places to 16 of 10 x 10.
+TEST(ReckonedStep, HasConvolutionsInOnePieceAndAsProducts) {
+  BenchSubject subject;
+  subject.model = "lenet";
+  subject.batch = 2;
+  subject.precision = "bf16";
+  const auto names = [](const nlohmann::json& object, absl::string_view begin) {
+    int count = 0;
+    for (const nlohmann::json& row : object["work"]) {
+      count += absl::StartsWith(row["name"].get<std::string>(), begin);
+    }
+    return count;
+  };
+  const double x = 2 * 6 * 14 * 14, y = 2 * 16 * 10 * 10, weights = 16 * 6 * 5 * 5;
+  const nlohmann::json fused = Reckoned(subject);
+  for (const nlohmann::json& row : fused["work"]) {
+    const std::string name = row["name"];
+    if (!absl::StartsWith(name, "convolutions, ")) continue;
+    EXPECT_EQ(row["part"], "products");
+    EXPECT_EQ(row["times"], 1);
+    // Gradients by weights are float32.
+    const double bytes = name == "convolutions, by weights" ? 4 : 2;
+    EXPECT_EQ(row["bytes"], 2 * (x + y) + bytes * weights) << name;
+    EXPECT_EQ(row["flop"], 2 * y * 6 * 5 * 5) << name;
+  }
+  EXPECT_EQ(names(fused, "convolutions, "), 3);
+  setenv(kConvolutionVariable, "products", 1);
+  const nlohmann::json products = Reckoned(subject);
+  unsetenv(kConvolutionVariable);
+  EXPECT_EQ(names(products, "convolutions, "), 0);
+  EXPECT_GT(names(products, "ForEachIndex<Fold<"), 0);
 }
 
 // What waits for another stream begins when that is done; what does not is beside it.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "tools/bench/product_names.h"
@@ -15,7 +16,7 @@ namespace {
 Part PartOf(const Work& work) {
   if (work.kind == Work::kUpload || work.kind == Work::kDownload) return Part::kTransfers;
   if (work.is_attention) return Part::kAttention;
-  if (work.kind == Work::kProduct) return Part::kProducts;
+  if (work.kind == Work::kProduct || work.kind == Work::kConvolution) return Part::kProducts;
   for (absl::string_view name : {"SumColumns<", "SumChannel<", "ChannelGradients<"}) {
     if (absl::StartsWith(work.kernel, name)) return Part::kColumnSums;
   }
@@ -57,6 +58,8 @@ class Reckoner {
       OfProduct(*work.product, &row);
     } else if (work.kind == Work::kAttention) {
       OfAttention(*work.attention, &row);
+    } else if (work.kind == Work::kConvolution) {
+      OfConvolution(*work.convolution, &row);
     } else {
       row.name = work.kind == Work::kUpload ? "to the GPU" : "from the GPU";
       row.bytes = static_cast<double>(work.bytes);
@@ -113,6 +116,22 @@ class Reckoner {
                  (is_backward ? 2 * scores * size : 0);
     row->operations =
         (is_backward ? 5 : 2) * 2 * scores * static_cast<double>(a.channels / a.heads);
+    row->seconds = kLaunchSeconds + std::max({row->bytes / gpu_.memory_bytes,
+                                              row->operations / gpu_.half, kLoadSeconds});
+  }
+
+  // Its operands cross the memory once.
+  void OfConvolution(const FusedConvolution& fused, ReckonedRow* row) const {
+    constexpr const char* kNames[] = {"forward", "by inputs", "by weights"};
+    const Convolution& c = fused.convolution;
+    const int64_t n_x = fused.n * c.in_channels * c.window.plane();
+    const int64_t n_y = fused.n * c.out_channels * c.window.out_plane();
+    const bool is_of_weights = fused.pass == ConvolutionPass::kWeightGradient;
+    const int64_t weight =
+        c.out_channels * c.filter() * BytesOf(is_of_weights ? DType::kFloat32 : fused.dtype);
+    row->name = absl::StrCat("convolutions, ", kNames[static_cast<int>(fused.pass)]);
+    row->bytes = static_cast<double>((n_x + n_y) * BytesOf(fused.dtype) + weight);
+    row->operations = 2 * static_cast<double>(n_y) * static_cast<double>(c.filter());
     row->seconds = kLaunchSeconds + std::max({row->bytes / gpu_.memory_bytes,
                                               row->operations / gpu_.half, kLoadSeconds});
   }

@@ -51,8 +51,8 @@ struct Reckoning {
 
 // A kernel takes the longest of these times: its bytes at the memory's bandwidth, its bytes at the
 // rate that its loads in flight allow (tensor/cuda/kernel_table.txt, by `facts`), one load, its
-// operations at the peak rate. The same for a product and for attention in one piece,
-// without the second. Each piece of work begins kLaunchSeconds after the previous one of its
+// operations at the peak rate. The same for a product, and for attention and convolutions in one
+// piece, without the second. Each piece of work begins kLaunchSeconds after the previous one of its
 // stream.
 Reckoning Reckon(const std::vector<Work>& work, const PublishedGpu& gpu, ProductPrecision precision,
                  const std::map<std::string, KernelFacts>& facts);

@@ -44,6 +44,7 @@ absl::StatusOr<std::unique_ptr<Device>> Open(TestedGpu gpu, const Precision& pre
   EmulatedDeviceOptions options;
   options.precision = precision.products;
   options.attention = precision.attention;
+  if (precision.attention == AttentionForm::kFused) options.convolution = ConvolutionForm::kFused;
   options.columns = 300;  // convolutions take few examples at a time
   return OpenTested(gpu, options);
 }
@@ -61,7 +62,13 @@ class DeviceNetwork {
     MemoryPlan plan =
         PlanMemory(*graph, max_batch, Purpose::kInputGradient, device->kernels(), dtype);
     parameters_ = Take(value_, graph->size);
-    factors_ = Take(dtype, std::max<int64_t>(graph->trainable, 1));
+    // Each aligned for itself, as a step's (device_layout.h).
+    int64_t factors = 0;
+    for (const Graph::Node& node : graph->nodes) {
+      begins_.push_back(factors);
+      factors += (node.parameters + 127) / 128 * 128;
+    }
+    factors_ = Take(dtype, std::max<int64_t>(factors, 1));
     gradient_ = Take(value_, graph->size);
     x_ = Take(value_, max_batch * SizeOf(graph->shapes[0]));
     converted_ = Take(dtype, x_.size());
@@ -73,7 +80,6 @@ class DeviceNetwork {
     device->Upload(Stream::kCompute, values.data(), const_cast<uint64_t*>(keys_),
                    static_cast<int64_t>(values.size()) * 8);
     device->Synchronize();
-    for (const Graph::Node& node : graph->nodes) begins_.push_back(node.begin);
     const TensorRef arena = Take(dtype, plan.size);
     network_ = std::make_unique<Network>(*std::move(graph), std::move(plan), max_batch,
                                          &device->kernels(), arena);
@@ -109,10 +115,11 @@ class DeviceNetwork {
       inputs.x = converted;
       inputs.factors = factors_;
       inputs.factor_begins = begins_;
-      const int64_t trainable = graph().trainable;
-      if (trainable > 0) {
-        device_.kernels().Convert(parameters_.Slice(0, {trainable}),
-                                  factors_.Slice(0, {trainable}));
+      for (size_t i = 0; i < begins_.size(); ++i) {
+        const Graph::Node& node = graph().nodes[i];
+        if (node.parameters == 0) continue;
+        device_.kernels().Convert(parameters_.Slice(node.begin, {node.parameters}),
+                                  factors_.Slice(begins_[i], {node.parameters}));
       }
     }
     return Receive<T>(network_->Forward(inputs, training, training ? gradient_ : TensorRef()));

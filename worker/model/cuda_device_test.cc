@@ -20,7 +20,9 @@
 namespace rubato {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr int64_t kBatch = 4;
 
@@ -131,7 +133,7 @@ TEST_F(CudaDeviceTest, GivesAttentionToCudnnWhereItIsThereAndTakesIt) {
     size_t runs;
   };
   const auto find = [](DType dtype, bool is_there, bool refuses) {
-    TheFakeCudnn() = {is_there, refuses, {}};
+    TheFakeCudnn() = {is_there, refuses, {}, {}};
     testing::internal::CaptureStderr();
     Objective objective{3};
     objective.places = 7;
@@ -161,6 +163,55 @@ TEST_F(CudaDeviceTest, GivesAttentionToCudnnWhereItIsThereAndTakesIt) {
        {find(DType::kBFloat16, true, true), find(DType::kFloat32, true, false)}) {
     EXPECT_EQ(other.fused_by, "");
     EXPECT_EQ(other.runs, 0u);
+  }
+}
+
+// Likewise convolutions, if their numbers of channels are even; and nothing is said of a library
+// that is not needed.
+TEST_F(CudaDeviceTest, GivesConvolutionsToCudnnWhereItIsThereAndTakesThem) {
+  struct Found {
+    std::string fused_by, said;
+    std::vector<ConvolutionPass> passes;
+  };
+  const auto find = [](const std::string& layers, DType dtype, bool is_there, bool refuses,
+                       ConvolutionForm form = ConvolutionForm::kFused) {
+    TheFakeCudnn() = {is_there, refuses, {}, {}};
+    testing::internal::CaptureStderr();
+    auto model = Model::Create(
+        ParseModel(layers + "layers { flatten {} } layers { linear { out_features: 3 } }"),
+        {3, 6, 6}, Objective{3}, kBatch, dtype, Purpose::kTraining,
+        *OpenGpu(0, ProductPrecision::kFloat32, AttentionForm::kProducts, kGpuPatience, form));
+    RUBATO_EXPECT_OK(model);
+    std::vector<float> features(kBatch * 3 * 36), parameters((*model)->parameter_count()),
+        gradient(parameters.size());
+    const std::vector<int32_t> labels(kBatch);
+    (*model)->Gradient(parameters, features, {labels, {}}, 1, TensorRef(gradient), [](int64_t) {});
+    Found found = {(*model)->fused_by(), "", {}};
+    for (const FusedConvolution& run : TheFakeCudnn().convolutions) {
+      found.passes.push_back(run.pass);
+    }
+    found.said = testing::internal::GetCapturedStderr();
+    return found;
+  };
+  const std::string layer = "layers { conv2d { out_channels: 4 kernel_size: 3 } }";
+  const Found fused = find(layer + layer, DType::kBFloat16, true, false);
+  EXPECT_EQ(fused.fused_by, "cuDNN 9.0.1");
+  EXPECT_THAT(fused.passes, ElementsAre(ConvolutionPass::kOutput, ConvolutionPass::kWeightGradient,
+                                        ConvolutionPass::kInputGradient))
+      << "of the second one: the first takes three colours";
+  EXPECT_EQ(fused.said, "");
+  const Found absent = find(layer + layer, DType::kBFloat16, false, false);
+  EXPECT_EQ(absent.fused_by, "");
+  EXPECT_EQ(absent.said,
+            "warning: on the GPU: convolutions are products of matrices: there is none\n");
+  for (const Found& other :
+       {find(layer + layer, DType::kBFloat16, true, true),
+        find(layer + layer, DType::kFloat32, false, false),
+        find("", DType::kBFloat16, false, false),
+        find(layer + layer, DType::kBFloat16, true, false, ConvolutionForm::kProducts)}) {
+    EXPECT_EQ(other.fused_by, "");
+    EXPECT_THAT(other.passes, IsEmpty());
+    EXPECT_EQ(other.said, "");
   }
 }
 

@@ -29,6 +29,7 @@ struct Subject {
   const char* model;  // as text of proto::Model
   std::vector<int64_t> shape;
   int64_t places;
+  int64_t fused = 0;  // convolutions that cuDNN takes: not those of pixels' colours
 };
 
 void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.name; }
@@ -65,19 +66,23 @@ TEST_P(WorkListTest, IsWhatCudaIsAskedFor) {
                                     std::make_pair(DType::kBFloat16, AttentionForm::kProducts),
                                     std::make_pair(DType::kFloat16, AttentionForm::kProducts),
                                     std::make_pair(DType::kFloat16, AttentionForm::kFused)}) {
+    const ConvolutionForm convolution =
+        form == AttentionForm::kFused ? ConvolutionForm::kFused : ConvolutionForm::kProducts;
     SCOPED_TRACE(DTypeName(dtype));
     TheFakeCuda() = FakeCuda();
     TheFakeCudnn() = FakeCudnn();
     TheFakeCudnn().is_there = true;
     ResetFakeCublas();
-    auto device = OpenGpu(0, ProductPrecision::kFloat32, form);
+    auto device = OpenGpu(0, ProductPrecision::kFloat32, form, kGpuPatience, convolution);
     RUBATO_ASSERT_OK(device);
     Step(*std::move(device), dtype);
     std::vector<Work> work;
-    Step(MakeWorkList(&work, form), dtype);
+    Step(MakeWorkList(&work, form, convolution), dtype);
 
     std::vector<std::string> kernels, listed;
     for (const std::string& function : TheFakeCuda().kernels) kernels.push_back(KernelOf(function));
+    std::vector<ConvolutionPass> convolutions, convolved;
+    for (const FusedConvolution& run : TheFakeCudnn().convolutions) convolved.push_back(run.pass);
     int64_t products = 0, up = 0, down = 0, orders = 0, signals = 0;
     std::vector<bool> fused, asked;  // whether they are backward ones
     for (const FusedAttention& run : TheFakeCudnn().runs) asked.push_back(run.dx != nullptr);
@@ -85,6 +90,7 @@ TEST_P(WorkListTest, IsWhatCudaIsAskedFor) {
       if (each.kind == Work::kKernel) listed.push_back(each.kernel);
       products += each.kind == Work::kProduct;
       if (each.kind == Work::kAttention) fused.push_back(each.attention->dx != nullptr);
+      if (each.kind == Work::kConvolution) convolutions.push_back(each.convolution->pass);
       orders += each.kind == Work::kOrder;
       signals += each.kind == Work::kSignal;
       if (each.kind == Work::kUpload) up += each.bytes;
@@ -100,6 +106,9 @@ TEST_P(WorkListTest, IsWhatCudaIsAskedFor) {
     EXPECT_EQ(fused, asked);
     const bool attends = absl::StrContains(GetParam().name, "gpt") && form == AttentionForm::kFused;
     EXPECT_EQ(fused.size(), attends ? 4u : 0u) << "two blocks, forward and backward";
+    EXPECT_EQ(convolutions, convolved);
+    const int64_t fused_ones = convolution == ConvolutionForm::kProducts ? 0 : GetParam().fused;
+    EXPECT_EQ(static_cast<int64_t>(convolutions.size()), 3 * fused_ones);
     EXPECT_EQ(up, TheFakeCuda().bytes_up);
     EXPECT_EQ(down, TheFakeCuda().bytes_down);
     EXPECT_EQ(orders, calls("cudaStreamWaitEvent"));
@@ -137,8 +146,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Subject{"mlp", "preset: PRESET_MLP hidden: [20]", {6}, 1},
         Subject{"char_gpt", "preset: PRESET_CHAR_GPT blocks: 2 heads: 2 channels: 8", {7}, 7},
-        Subject{"lenet", "preset: PRESET_LENET", {1, 28, 28}, 1},
-        Subject{"resnet20", "preset: PRESET_RESNET20", {3, 32, 32}, 1}),
+        Subject{"lenet", "preset: PRESET_LENET", {1, 28, 28}, 1, 1},
+        Subject{"resnet20", "preset: PRESET_RESNET20", {3, 32, 32}, 1, 20}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

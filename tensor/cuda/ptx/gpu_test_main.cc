@@ -20,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "tensor/cuda/fake_cublas.h"
 #include "tensor/cuda/fake_cuda.h"
+#include "tensor/cuda/fake_cudnn.h"
 #include "tensor/cuda/ptx/embedded_kernels.h"
 
 namespace rubato::ptx {
@@ -61,6 +62,7 @@ class Variants : public testing::EmptyTestEventListener {
     kernels_ = *std::move(kernels);
     TheFakeCublas().heuristic =
         variant.has_cublas ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    TheFakeCudnn().is_there = true;
     TheFakeCuda().copies_all_host = true;
     TheFakeCuda().prepares = [this](const FakeLaunch& launch) { return kernels_->Prepare(launch); };
   }

@@ -28,8 +28,8 @@ class Conv2dLayer : public Layer {
   int64_t multiplications() const override {
     return SizeOf(output_shape()) * convolution_.filter();
   }
-  int64_t scratch_size(const KernelSet& kernels, DType, int64_t n) const override {
-    return kernels.ConvolutionScratch(convolution_, n);
+  int64_t scratch_size(const KernelSet& kernels, DType dtype, int64_t n) const override {
+    return kernels.ConvolutionScratch(convolution_, dtype, n);
   }
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override;

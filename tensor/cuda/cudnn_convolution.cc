@@ -1,0 +1,152 @@
+#include "tensor/cuda/cudnn_convolution.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "tensor/cuda/cuda_check.h"
+
+namespace rubato {
+namespace {
+
+using Operand = ConvolutionOperand;
+
+// At multiples of which operands and workspaces begin.
+constexpr uintptr_t kOperandAlignment = 16, kWorkspaceAlignment = 256;
+
+// Channels of a place lie behind one another; dimensions are in the order in which cuDNN names
+// them.
+CudnnGraph::Layout ChannelsLast(int64_t n, int64_t channels, int64_t height, int64_t width) {
+  return {{n, channels, height, width}, {height * width * channels, 1, width * channels, channels}};
+}
+
+// One pass. The gradient by weights leaves its sums as they are, in float32, by an operation of its
+// own: cuDNN has a convolution itself write nothing but what its operands are.
+std::vector<cudnnBackendDescriptor_t> GraphOf(const Convolution& c, DType dtype, int64_t n,
+                                              ConvolutionPass pass, CudnnDescriptors* descriptors) {
+  CudnnGraph graph(descriptors);
+  const auto type = dtype == DType::kBFloat16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF;
+  const Window& w = c.window;
+  const int64_t filter = c.in_channels / c.groups, kernel = w.kernel;
+  const auto name = [&](Operand operand, const CudnnGraph::Layout& layout, cudnnDataType_t of) {
+    return graph.Operand(static_cast<int64_t>(operand), layout, of);
+  };
+  const auto x = name(Operand::kX, ChannelsLast(n, c.in_channels, w.height, w.width), type);
+  const auto y =
+      name(Operand::kY, ChannelsLast(n, c.out_channels, w.out_height(), w.out_width()), type);
+  if (pass == ConvolutionPass::kWeightGradient) {
+    const CudnnGraph::Layout layout = ChannelsLast(c.out_channels, filter, kernel, kernel);
+    const auto sums = graph.Inner(layout);
+    graph.Convolve(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, w.stride,
+                   w.padding, x, sums, y);
+    graph.Pointwise(CUDNN_POINTWISE_IDENTITY, sums,
+                    name(Operand::kDWeight, layout, CUDNN_DATA_FLOAT));
+    return graph.operations();
+  }
+  const CudnnGraph::Layout layout = {{c.out_channels, filter, kernel, kernel},
+                                     {filter * kernel * kernel, kernel * kernel, kernel, 1}};
+  graph.Convolve(pass == ConvolutionPass::kOutput
+                     ? CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
+                     : CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                 w.stride, w.padding, x, name(Operand::kWeight, layout, type), y);
+  return graph.operations();
+}
+
+std::string TextOf(const Convolution& c, int64_t n) {
+  const Window& w = c.window;
+  return absl::StrCat(
+      "convolution of ", n, n == 1 ? " example, " : " examples, ", c.in_channels, " to ",
+      c.out_channels, " channels", c.groups == 1 ? "" : absl::StrCat(" in ", c.groups, " groups"),
+      " of ", w.height, " x ", w.width, " places, kernel ", w.kernel, ", stride ", w.stride);
+}
+
+}  // namespace
+
+CudnnConvolution::~CudnnConvolution() {
+  plans_.clear();
+  if (target_.handle != nullptr) cudnn_->Destroy(target_.handle);
+}
+
+std::string CudnnConvolution::used() const {
+  for (const auto& [kind, is_taken] : takes_) {
+    if (is_taken) return absl::StrCat("cuDNN ", cudnn_->Version());
+  }
+  return "";
+}
+
+absl::StatusOr<std::unique_ptr<CudnnConvolution::Plans>> CudnnConvolution::MakePlans(
+    const Convolution& convolution, DType dtype, int64_t n, int64_t most) const {
+  auto plans = std::make_unique<Plans>(cudnn_.get());
+  for (int pass = 0; pass < kConvolutionPasses; ++pass) {
+    CudnnPlan& plan = plans->of_pass[pass];
+    RUBATO_RETURN_IF_ERROR(MakePlan(
+        *cudnn_, target_,
+        GraphOf(convolution, dtype, n, static_cast<ConvolutionPass>(pass), &plan.descriptors), {},
+        most, &plan));
+    plans->workspace = std::max(plans->workspace, plan.workspace);
+  }
+  return plans;
+}
+
+int64_t CudnnConvolution::Workspace(const Convolution& c, DType dtype, int64_t n) {
+  const Kind kind = KindOf(c, dtype);
+  const auto [takes, is_new] = takes_.try_emplace(kind, true);
+  if (!takes->second) return -1;
+  std::unique_ptr<Plans>& plans = plans_[{kind, n}];
+  if (plans != nullptr) return plans->workspace;
+  // Memory that was planned for more examples suffices for fewer.
+  int64_t most = std::numeric_limits<int64_t>::max();
+  for (const auto& [key, other] : plans_) {
+    if (key.first != kind || key.second <= n || other == nullptr) continue;
+    most = other->workspace;
+    break;
+  }
+  absl::StatusOr<std::unique_ptr<Plans>> made = MakePlans(c, dtype, n, most);
+  if (made.ok()) {
+    plans = *std::move(made);
+    return plans->workspace;
+  }
+  if (!is_new) {
+    EndProcess(absl::InternalError(
+        absl::StrCat(TextOf(c, n), ": cuDNN took another batch of it, but of this one ",
+                     made.status().message(), "; RUBATO_CONVOLUTION=products leaves it out")));
+  }
+  takes->second = false;
+  plans_.erase({kind, n});
+  std::fprintf(stderr, "warning: on the GPU: %s is a product of matrices: %s\n",
+               TextOf(c, n).c_str(), std::string(made.status().message()).c_str());
+  return -1;
+}
+
+void CudnnConvolution::Convolve(const FusedConvolution& fused) {
+  RUBATO_CHECK(Workspace(fused.convolution, fused.dtype, fused.n) >= 0);
+  const Plans& plans = *plans_.at({KindOf(fused.convolution, fused.dtype), fused.n});
+  const bool is_of_weights = fused.pass == ConvolutionPass::kWeightGradient;
+  const std::map<Operand, const void*> operands = {
+      {Operand::kX, fused.x},
+      {Operand::kY, fused.y},
+      is_of_weights ? std::make_pair(Operand::kDWeight, static_cast<const void*>(fused.dweight))
+                    : std::make_pair(Operand::kWeight, fused.weight)};
+  std::map<int64_t, const void*> by_id;
+  for (const auto& [operand, address] : operands) {
+    RUBATO_CHECK(reinterpret_cast<uintptr_t>(address) % kOperandAlignment == 0);
+    by_id[static_cast<int64_t>(operand)] = address;
+  }
+  RUBATO_CHECK(reinterpret_cast<uintptr_t>(fused.workspace) % kWorkspaceAlignment == 0);
+  const absl::Status status = RunPlan(*cudnn_, target_, plans.of_pass[static_cast<int>(fused.pass)],
+                                      by_id, fused.workspace, "a convolution");
+  if (!status.ok()) EndProcess(status);
+}
+
+absl::StatusOr<std::unique_ptr<ConvolutionLibrary>> OpenCudnnConvolution(int major,
+                                                                         cudaStream_t stream) {
+  RUBATO_ASSIGN_OR_RETURN(std::shared_ptr<const Cudnn> cudnn, Cudnn::Open());
+  RUBATO_ASSIGN_OR_RETURN(const CudnnTarget target, OpenTarget(*cudnn, major, stream));
+  return std::make_unique<CudnnConvolution>(std::move(cudnn), target);
+}
+
+}  // namespace rubato

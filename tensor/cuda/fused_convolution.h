@@ -1,0 +1,67 @@
+// What a convolution as one piece of work is asked for: of cuDNN on a GPU, of plain loops in its
+// emulation.
+#ifndef RUBATO_TENSOR_CUDA_FUSED_CONVOLUTION_H_
+#define RUBATO_TENSOR_CUDA_FUSED_CONVOLUTION_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "common/base/check.h"
+#include "tensor/convolution.h"
+#include "tensor/tensor.h"
+
+namespace rubato {
+
+// How convolutions are computed: as products over what each output sees, or in one piece of work
+// where they can be.
+enum class ConvolutionForm { kProducts, kFused };
+
+// "products" in the environment has all convolutions be products.
+constexpr char kConvolutionVariable[] = "RUBATO_CONVOLUTION";
+inline ConvolutionForm ConvolutionFormByEnvironment() {
+  const char* const form = std::getenv(kConvolutionVariable);
+  const bool is_products = form != nullptr && std::strcmp(form, "products") == 0;
+  return is_products ? ConvolutionForm::kProducts : ConvolutionForm::kFused;
+}
+
+// What is computed from the two other ones.
+enum class ConvolutionPass { kOutput, kInputGradient, kWeightGradient };
+constexpr int kConvolutionPasses = 3;
+
+// x and y (or their gradients) have the channels last: (n, height, width, channels). All begin at
+// multiples of 16 bytes.
+struct FusedConvolution {
+  Convolution convolution;
+  DType dtype;  // of x, y and weight: a half float
+  int64_t n;    // examples
+  ConvolutionPass pass;
+  const void* x;
+  const void* weight;  // (out_channels, in_channels / groups, kernel, kernel)
+  const void* y;
+  float* dweight;   // (out_channels, kernel, kernel, in_channels / groups): kWeightGradient's
+  void* workspace;  // as many bytes as the queue wanted, from a multiple of 256 bytes on
+};
+
+// What cuDNN 9.19 takes of convolutions on all GPUs of sm_80 and later (cudnn_convolution_test): it
+// gives gradients by weights as float32 for even numbers of channels alone.
+inline bool CudnnTakes(const Convolution& c) {
+  return c.groups == 1 && c.in_channels % 2 == 0 && c.out_channels % 2 == 0;
+}
+
+// An allowance for what it wants of workspace, where no library is asked: the weights in the order
+// of its kernels.
+inline int64_t CudnnConvolutionWorkspace(const Convolution& c, int64_t /*n*/) {
+  return c.out_channels * c.filter() * BytesOf(DType::kFloat16);
+}
+
+// Part of a queue that has none. Else: the bytes of workspace that each pass needs, or a negative
+// number where a convolution is not one piece of work, which is so for all n or none.
+struct NoFusedConvolution {
+  int64_t ConvolutionWorkspace(const Convolution&, DType, int64_t /*n*/) const { return -1; }
+  void Convolve(const FusedConvolution&) { RUBATO_CHECK(false); }
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_FUSED_CONVOLUTION_H_
