@@ -63,6 +63,19 @@ struct Unfold {
   }
 };
 
+// Of one side of a window's plane: the outputs that see a value, from the last to the first, so
+// that the places that the value has in their windows go up by the stride.
+struct Seeing {
+  int64_t last, place, count;
+};
+RUBATO_HOST_DEVICE Seeing SeeingOf(int64_t value, const Grid& g, int64_t out) {
+  const int64_t at = value + g.padding, latest = at / g.stride;
+  const int64_t last = latest < out ? latest : out - 1, place = at - last * g.stride;
+  if (place >= g.kernel) return {last, place, 0};
+  const int64_t more = (g.kernel - 1 - place) / g.stride;
+  return {last, place, (more < last ? more : last) + 1};
+}
+
 // x = the sum of the columns' values at each place of the input; columns (channels kernel^2,
 // examples places).
 template <typename T>
@@ -72,23 +85,36 @@ struct Fold {
   int64_t examples;
   const T* columns;
   T* x;
+  static constexpr int kTaps = 9;  // loads under way: all of a window of 3 x 3
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
     const int64_t line = i / g.width, ix = i - line * g.width;
     const int64_t rest = line / g.height, iy = line - rest * g.height;
     const int64_t example = rest / channels, channel = rest - example * channels;
+    const Seeing rows = SeeingOf(iy, g, g.out_height), row = SeeingOf(ix, g, g.out_width);
+    // From one of these places to the next on its line, and from a line's last to the next line.
+    const int64_t line_of_places = examples * g.places;
+    const int64_t step = g.stride * line_of_places - 1;
+    const int64_t next =
+        g.stride * g.kernel * line_of_places - g.out_width - (row.count - 1) * step;
+    const int64_t first = (channel * g.kernel + rows.place) * g.kernel + row.place;
+    const T* from =
+        columns + (first * examples + example) * g.places + rows.last * g.out_width + row.last;
+    int64_t left = row.count;
     Wide<T> sum = 0;
-    for (int64_t ky = 0; ky < g.kernel; ++ky) {
-      const int64_t y = iy + g.padding - ky;
-      if (y < 0 || y % g.stride != 0 || y / g.stride >= g.out_height) continue;
-      for (int64_t kx = 0; kx < g.kernel; ++kx) {
-        const int64_t at = ix + g.padding - kx;
-        if (at < 0 || at % g.stride != 0 || at / g.stride >= g.out_width) continue;
-        const int64_t row = (channel * g.kernel + ky) * g.kernel + kx;
-        const int64_t place = y / g.stride * g.out_width + at / g.stride;
-        sum += Widen(columns[(row * examples + example) * g.places + place]);
-      }
-    }
+    InTurn<kTaps>(
+        0, rows.count * row.count, 1,
+        [&](int64_t) {
+          const T value = *from;
+          if (--left > 0) {
+            from += step;
+          } else {
+            from += next;
+            left = row.count;
+          }
+          return value;
+        },
+        [&](int64_t, T value) { sum += Widen(value); });
     x[i] = static_cast<T>(sum);
   }
   Traffic Moves(int64_t n) const {

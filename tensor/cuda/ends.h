@@ -83,6 +83,7 @@ struct EmbedBackward {
 template <typename T>
 struct CrossEntropyRow {
   static constexpr int kMostThreads = kUsualThreads;
+  static constexpr int kAhead = 8;
 
   int64_t classes;
   double label_smoothing, gradient_scale;
@@ -106,39 +107,33 @@ struct CrossEntropyRow {
       });
       return;
     }
+    const auto load = [&](int64_t j) { return x[j]; };
     const A lowest = numbers::Lowest<A>();
     const A greatest = block.Reduce(
         lowest,
         [&](int thread) {
           A most = lowest;
-          for (int64_t j = thread; j < classes; j += block.threads()) {
-            most = Greater()(most, Widen(x[j]));
-          }
+          InTurn<kAhead>(thread, classes, block.threads(), load,
+                         [&](int64_t, T value) { most = Greater()(most, Widen(value)); });
           return most;
         },
         Greater());
-    const A sum = block.Sum(A(0), [&](int thread) {
-      A part = 0;
-      for (int64_t j = thread; j < classes; j += block.threads()) {
-        part += numbers::Exp(Widen(x[j]) - greatest);
-      }
+    // Of exponentials, and how many of the greatest lie before the label.
+    const Pair<A> sums = block.Sum(Pair<A>{0, 0}, [&](int thread) {
+      Pair<A> part = {0, 0};
+      InTurn<kAhead>(thread, classes, block.threads(), load, [&](int64_t j, T value) {
+        part.first += numbers::Exp(Widen(value) - greatest);
+        if (j < label && Widen(value) == greatest) part.second += 1;
+      });
       return part;
     });
-    const int64_t first = block.Reduce(
-        classes,
-        [&](int thread) {
-          for (int64_t j = thread; j < classes; j += block.threads()) {
-            if (Widen(x[j]) == greatest) return j;
-          }
-          return classes;
-        },
-        Lesser());
+    const A sum = sums.first;
     const double even = label_smoothing / static_cast<double>(classes);
     const double below = even == 0 ? 0 : block.Sum(0.0, [&](int thread) {
       double part = 0;
-      for (int64_t j = thread; j < classes; j += block.threads()) {
-        part += static_cast<double>(greatest) - static_cast<double>(Widen(x[j]));
-      }
+      InTurn<kAhead>(thread, classes, block.threads(), load, [&](int64_t, T value) {
+        part += static_cast<double>(greatest) - static_cast<double>(Widen(value));
+      });
       return part;
     });
     const double own = 1 - label_smoothing;
@@ -146,17 +141,17 @@ struct CrossEntropyRow {
     block.ForEach([&](int thread) {
       if (thread == 0) {
         const double log_sum = log(static_cast<double>(sum));
-        double loss =
-            log_sum + (static_cast<double>(greatest) - static_cast<double>(Widen(x[label])));
+        const A own_logit = Widen(x[label]);
+        double loss = log_sum + (static_cast<double>(greatest) - static_cast<double>(own_logit));
         if (even > 0) loss = own * loss + even * (static_cast<double>(classes) * log_sum + below);
         rows[2 * row] = loss;
-        rows[2 * row + 1] = first == label ? 1 : 0;
+        rows[2 * row + 1] = own_logit == greatest && sums.second == 0 ? 1 : 0;
       }
-      for (int64_t j = thread; j < classes; j += block.threads()) {
-        A value = numbers::Exp(Widen(x[j]) - greatest) / sum - static_cast<A>(even);
+      InTurn<kAhead>(thread, classes, block.threads(), load, [&](int64_t j, T loaded) {
+        A value = numbers::Exp(Widen(loaded) - greatest) / sum - static_cast<A>(even);
         if (j == label) value -= static_cast<A>(own);
         g[j] = static_cast<T>(value * factor);
-      }
+      });
     });
   }
 
