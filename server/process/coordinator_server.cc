@@ -323,17 +323,7 @@ ClusterService::Tasks CoordinatorServer::Tasks() {
     return files_->WriteResult(view, version, summary);
   };
   tasks.checkpoint = [this](const proto::View& view, const coordinator::WriteCheckpoint& write) {
-    absl::StatusOr<std::string> path;
-    const auto task = [&] {
-      path =
-          files_->WriteSnapshot(view, write.snapshot, write.manifest, write.unseen, write.failure);
-    };
-    if (!write.unseen.empty()) {  // whose parts are still to be fetched
-      task();
-    } else {
-      idle_.Run(task);
-    }
-    return path;
+    return files_->WriteSnapshot(view, write.snapshot, write.manifest, write.unseen, write.failure);
   };
   tasks.restore = [this](const proto::View& view, const std::vector<int>& shards) {
     const auto on_failure = [this](const absl::Status& status) {

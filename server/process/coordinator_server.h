@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/base/idle_thread.h"
 #include "common/base/log.h"
 #include "common/base/process_exit.h"
 #include "common/files/record_file.h"
@@ -103,7 +102,6 @@ class CoordinatorServer {
   std::optional<MetricsRecorder> metrics_;
   std::optional<RecordFile> journal_;
   std::optional<RunFiles> files_;
-  IdleThread idle_;
   bool has_view_ = false;
 };
 

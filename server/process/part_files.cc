@@ -16,7 +16,6 @@
 #include "absl/time/time.h"
 #include "common/base/boot_id.h"
 #include "common/base/exit_code.h"
-#include "common/base/idle_thread.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
@@ -54,10 +53,15 @@ proto::PeerMessage FailedMessage(uint32_t snapshot, const absl::Status& why) {
   return message;
 }
 
-// A nice value, until something is written. What is not ready when the first snapshot comes is
-// touched by training itself, for three times the time of a step: so where processors are never
-// idle, that has a quarter of the time of one, once.
+// Of this thread alone, as nice values. What is not ready when the first snapshot comes is touched
+// by training itself, for three times the time of a step: so where processors are never idle, that
+// has a quarter of the time of one, once. Writing has the least that there is, from then on.
 constexpr int kMakesReadyAt = 5;
+constexpr int kWritesAt = 19;
+
+void SetPriority(int nice) {
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
+}
 
 // After the shard has made its state. A snapshot that comes earlier does without, and a job that
 // ends before then needs no memory for one.
@@ -129,7 +133,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   };
 
   void Run() {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kMakesReadyAt);
+    SetPriority(kMakesReadyAt);
     while (true) {
       std::optional<WriteTask> write;
       std::optional<ReadTask> read;
@@ -191,6 +195,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   }
 
   void DoWrite(WriteTask task) {
+    if (!std::exchange(has_written_, true)) SetPriority(kWritesAt);
     std::vector<uint32_t> checksums;
     const absl::Status status = WriteFiles(task, &checksums);
     // Before the engine lets go of them. To free its memory at this thread's priority would hold it
@@ -226,9 +231,6 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
         CheckpointPart part,
         CheckpointPart::Create(folder, plan->view->layout(), placement.space(), plan->slots,
                                {shard_, placement.shards(), placement.Blocks(shard_)}));
-    if (!std::exchange(has_written_, true)) {
-      GoToBackground(part.is_large() ? Background::kShares : Background::kIdle);
-    }
     absl::Time next_word = MonotonicNow() + kBetweenWords;
     std::optional<Pace> pace;
     absl::Duration time_before;

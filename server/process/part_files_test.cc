@@ -1,9 +1,6 @@
 #include "server/process/part_files.h"
 
-#include <sched.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -60,7 +57,6 @@ class PartFilesTest : public ::testing::Test {
     };
     outlets.say = [this](const proto::PeerMessage& message) {
       MonotonicLock lock(&mutex_);
-      policy_ = sched_getscheduler(static_cast<pid_t>(syscall(SYS_gettid)));
       said_.push_back(message);
     };
     outlets.give = [this](const Frame& frame, const Payload& payload) {
@@ -135,8 +131,7 @@ class PartFilesTest : public ::testing::Test {
   std::map<std::pair<uint64_t, uint32_t>, std::vector<float>> given_ ABSL_GUARDED_BY(mutex_);
   uint64_t key_ ABSL_GUARDED_BY(mutex_) = 0;
   int prepared_ ABSL_GUARDED_BY(mutex_) = 0;
-  int policy_ ABSL_GUARDED_BY(mutex_) = -1;  // of the thread that has spoken last
-  std::unique_ptr<PartFiles> files_;         // last: its thread uses the above
+  std::unique_ptr<PartFiles> files_;  // last: its thread uses the above
 };
 
 TEST_F(PartFilesTest, WhatIsWrittenIsWhatIsReadAgain) {
@@ -158,14 +153,6 @@ TEST_F(PartFilesTest, WhatIsWrittenIsWhatIsReadAgain) {
     }
   }
   EXPECT_EQ(key_, 5u);
-}
-
-TEST_F(PartFilesTest, ASmallPartIsWrittenInIdleTime) {
-  Start();
-  files_->Write({7, folder_ + "/parts", copies_});
-  Said();
-  MonotonicLock lock(&mutex_);
-  EXPECT_EQ(policy_, SCHED_IDLE);
 }
 
 TEST_F(PartFilesTest, AfterItIsClosedItSaysNothingAndTakesNothing) {
