@@ -1,7 +1,6 @@
 #include "tensor/cuda/cudnn_attention.h"
 
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <vector>
 
@@ -140,69 +139,35 @@ std::string TextOf(const Attention& a, int64_t n) {
 
 }  // namespace
 
-CudnnAttention::~CudnnAttention() {
-  plans_.clear();
-  if (target_.handle != nullptr) cudnn_->Destroy(target_.handle);
-}
-
-std::string CudnnAttention::used() const {
-  for (const auto& [kind, is_taken] : takes_) {
-    if (is_taken) return absl::StrCat("cuDNN ", cudnn_->Version());
-  }
-  return "";
-}
-
 absl::StatusOr<std::unique_ptr<CudnnAttention::Plans>> CudnnAttention::MakePlans(
     const Attention& attention, int64_t n, int64_t most) const {
   if (attention.channels / attention.heads % 8 != 0) {
     return absl::UnimplementedError("heads are not of a multiple of 8 channels");
   }
-  auto plans = std::make_unique<Plans>(cudnn_.get());
+  auto plans = std::make_unique<Plans>(&plans_.cudnn());
   Graphs forward(&plans->forward.descriptors, attention, n);
-  RUBATO_RETURN_IF_ERROR(MakePlan(*cudnn_, target_, forward.Forward(), {}, most, &plans->forward));
+  RUBATO_RETURN_IF_ERROR(
+      MakePlan(plans_.cudnn(), plans_.target(), forward.Forward(), {}, most, &plans->forward));
   // On Blackwell's data centre GPUs the deterministic algorithm is this engine's, by this setting,
   // which it takes for graphs of this shape alone.
   std::vector<CudnnEngine> preferred;
-  if (target_.major == 10) {
+  if (plans_.target().major == 10) {
     preferred.push_back({5, {{CUDNN_KNOB_TYPE_KERNEL_CFG, 31}, {CUDNN_KNOB_TYPE_STAGES, 2}}});
   }
   Graphs backward(&plans->backward.descriptors, attention, n);
-  RUBATO_RETURN_IF_ERROR(
-      MakePlan(*cudnn_, target_, backward.Backward(), preferred, most, &plans->backward));
+  RUBATO_RETURN_IF_ERROR(MakePlan(plans_.cudnn(), plans_.target(), backward.Backward(), preferred,
+                                  most, &plans->backward));
   plans->workspace = BytesOfSums(attention, n) + kAlignment +
                      Aligned(std::max(plans->forward.workspace, plans->backward.workspace));
   return plans;
 }
 
 int64_t CudnnAttention::Workspace(const Attention& a, int64_t n) {
-  const Kind kind = {a.heads, a.places, a.channels, a.causal, a.dtype};
-  const auto [takes, is_new] = takes_.try_emplace(kind, true);
-  if (!takes->second) return -1;
-  std::unique_ptr<Plans>& plans = plans_[{kind, n}];
-  if (plans != nullptr) return plans->workspace;
-  // Memory that was planned for more examples suffices for fewer.
-  int64_t most = std::numeric_limits<int64_t>::max();
-  for (const auto& [key, other] : plans_) {
-    if (key.first == kind && key.second > n && other != nullptr) {
-      most = std::max(other->forward.workspace, other->backward.workspace);
-      break;
-    }
-  }
-  absl::StatusOr<std::unique_ptr<Plans>> made = MakePlans(a, n, most);
-  if (made.ok()) {
-    plans = *std::move(made);
-    return plans->workspace;
-  }
-  if (!is_new) {
-    EndProcess(absl::InternalError(
-        absl::StrCat(TextOf(a, n), ": cuDNN took another batch of it, but of this one ",
-                     made.status().message(), "; device.attention: products leaves it out")));
-  }
-  takes->second = false;
-  plans_.erase({kind, n});
-  std::fprintf(stderr, "warning: on the GPU: %s is products and a softmax: %s\n",
-               TextOf(a, n).c_str(), std::string(made.status().message()).c_str());
-  return -1;
+  return plans_.Workspace(
+      KindOf(a), n, [&](int64_t most) { return MakePlans(a, n, most); },
+      [&]() -> CudnnPlans<Kind, Plans>::Words {
+        return {TextOf(a, n), "products and a softmax", "device.attention: products"};
+      });
 }
 
 std::map<Operand, const void*> CudnnAttention::OperandsOf(const FusedAttention& fused,
@@ -230,8 +195,7 @@ std::map<Operand, const void*> CudnnAttention::OperandsOf(const FusedAttention& 
 void CudnnAttention::Attend(const FusedAttention& fused) {
   const Attention& a = fused.attention;
   RUBATO_CHECK(Workspace(a, fused.n) >= 0);
-  const Kind kind = {a.heads, a.places, a.channels, a.causal, a.dtype};
-  const Plans& plans = *plans_.at({kind, fused.n});
+  const Plans& plans = plans_.At(KindOf(a), fused.n);
   const CudnnPlan& plan = fused.dx == nullptr ? plans.forward : plans.backward;
   const Scalars scalars(a);
   std::map<int64_t, const void*> operands;
@@ -243,7 +207,8 @@ void CudnnAttention::Attend(const FusedAttention& fused) {
       reinterpret_cast<const char*>(
           Aligned(static_cast<int64_t>(reinterpret_cast<intptr_t>(fused.workspace)))) +
       BytesOfSums(a, fused.n);
-  const absl::Status status = RunPlan(*cudnn_, target_, plan, operands, workspace, "attention");
+  const absl::Status status =
+      RunPlan(plans_.cudnn(), plans_.target(), plan, operands, workspace, "attention");
   if (!status.ok()) EndProcess(status);
 }
 

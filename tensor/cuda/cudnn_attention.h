@@ -3,6 +3,7 @@
 #ifndef RUBATO_TENSOR_CUDA_CUDNN_ATTENTION_H_
 #define RUBATO_TENSOR_CUDA_CUDNN_ATTENTION_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "tensor/cuda/attention_library.h"
 #include "tensor/cuda/cudnn_graph.h"
+#include "tensor/cuda/cudnn_plans.h"
 
 namespace rubato {
 
@@ -37,18 +39,18 @@ class CudnnAttention final : public AttentionLibrary {
  public:
   // The target's handle, if it has one, becomes this object's.
   CudnnAttention(std::shared_ptr<const Cudnn> cudnn, const CudnnTarget& target)
-      : cudnn_(std::move(cudnn)), target_(target) {}
-  ~CudnnAttention() override;
+      : plans_(std::move(cudnn), target) {}
 
   int64_t Workspace(const Attention& attention, int64_t n) override;
   void Attend(const FusedAttention& fused) override;
-  std::string used() const override;
+  std::string used() const override { return plans_.used(); }
 
   // Both directions' plans, with no more workspace than `most` bytes for either.
   struct Plans {
     explicit Plans(const Cudnn* cudnn) : forward(cudnn), backward(cudnn) {}
     CudnnPlan forward, backward;
     int64_t workspace = 0;  // bytes that we ask for: the greater one's, the sums, an alignment
+    int64_t most() const { return std::max(forward.workspace, backward.workspace); }
   };
   absl::StatusOr<std::unique_ptr<Plans>> MakePlans(const Attention& attention, int64_t n,
                                                    int64_t most) const;
@@ -58,11 +60,11 @@ class CudnnAttention final : public AttentionLibrary {
 
  private:
   using Kind = std::tuple<int64_t, int64_t, int64_t, bool, DType>;
+  static Kind KindOf(const Attention& a) {
+    return {a.heads, a.places, a.channels, a.causal, a.dtype};
+  }
 
-  const std::shared_ptr<const Cudnn> cudnn_;
-  const CudnnTarget target_;
-  std::map<Kind, bool> takes_;  // of what has been asked for, whether it is taken
-  std::map<std::pair<Kind, int64_t>, std::unique_ptr<Plans>> plans_;  // by kind and batch
+  CudnnPlans<Kind, Plans> plans_;
 };
 
 }  // namespace rubato

@@ -23,14 +23,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int64_t kAny = int64_t{1} << 60;
-
-class CudnnAttentionTest : public DescribedGpusTest {
- protected:
-  std::unique_ptr<CudnnAttention> For(const DescribedGpu& gpu) {
-    return std::make_unique<CudnnAttention>(recorded_->functions(), TargetOf(gpu));
-  }
-};
+using CudnnAttentionTest = LibraryOnDescribedGpusTest<CudnnAttention>;
 
 Attention Of(int64_t heads, int64_t places, int64_t size, bool causal = true,
              DType dtype = DType::kBFloat16) {

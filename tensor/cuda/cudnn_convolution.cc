@@ -1,8 +1,6 @@
 #include "tensor/cuda/cudnn_convolution.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -66,25 +64,13 @@ std::string TextOf(const Convolution& c, int64_t n) {
 
 }  // namespace
 
-CudnnConvolution::~CudnnConvolution() {
-  plans_.clear();
-  if (target_.handle != nullptr) cudnn_->Destroy(target_.handle);
-}
-
-std::string CudnnConvolution::used() const {
-  for (const auto& [kind, is_taken] : takes_) {
-    if (is_taken) return absl::StrCat("cuDNN ", cudnn_->Version());
-  }
-  return "";
-}
-
 absl::StatusOr<std::unique_ptr<CudnnConvolution::Plans>> CudnnConvolution::MakePlans(
     const Convolution& convolution, DType dtype, int64_t n, int64_t most) const {
-  auto plans = std::make_unique<Plans>(cudnn_.get());
+  auto plans = std::make_unique<Plans>(&plans_.cudnn());
   for (int pass = 0; pass < kConvolutionPasses; ++pass) {
     CudnnPlan& plan = plans->of_pass[pass];
     RUBATO_RETURN_IF_ERROR(MakePlan(
-        *cudnn_, target_,
+        plans_.cudnn(), plans_.target(),
         GraphOf(convolution, dtype, n, static_cast<ConvolutionPass>(pass), &plan.descriptors), {},
         most, &plan));
     plans->workspace = std::max(plans->workspace, plan.workspace);
@@ -93,38 +79,16 @@ absl::StatusOr<std::unique_ptr<CudnnConvolution::Plans>> CudnnConvolution::MakeP
 }
 
 int64_t CudnnConvolution::Workspace(const Convolution& c, DType dtype, int64_t n) {
-  const Kind kind = KindOf(c, dtype);
-  const auto [takes, is_new] = takes_.try_emplace(kind, true);
-  if (!takes->second) return -1;
-  std::unique_ptr<Plans>& plans = plans_[{kind, n}];
-  if (plans != nullptr) return plans->workspace;
-  // Memory that was planned for more examples suffices for fewer.
-  int64_t most = std::numeric_limits<int64_t>::max();
-  for (const auto& [key, other] : plans_) {
-    if (key.first != kind || key.second <= n || other == nullptr) continue;
-    most = other->workspace;
-    break;
-  }
-  absl::StatusOr<std::unique_ptr<Plans>> made = MakePlans(c, dtype, n, most);
-  if (made.ok()) {
-    plans = *std::move(made);
-    return plans->workspace;
-  }
-  if (!is_new) {
-    EndProcess(absl::InternalError(
-        absl::StrCat(TextOf(c, n), ": cuDNN took another batch of it, but of this one ",
-                     made.status().message(), "; RUBATO_CONVOLUTION=products leaves it out")));
-  }
-  takes->second = false;
-  plans_.erase({kind, n});
-  std::fprintf(stderr, "warning: on the GPU: %s is a product of matrices: %s\n",
-               TextOf(c, n).c_str(), std::string(made.status().message()).c_str());
-  return -1;
+  return plans_.Workspace(
+      KindOf(c, dtype), n, [&](int64_t most) { return MakePlans(c, dtype, n, most); },
+      [&]() -> CudnnPlans<Kind, Plans>::Words {
+        return {TextOf(c, n), "a product of matrices", "RUBATO_CONVOLUTION=products"};
+      });
 }
 
 void CudnnConvolution::Convolve(const FusedConvolution& fused) {
   RUBATO_CHECK(Workspace(fused.convolution, fused.dtype, fused.n) >= 0);
-  const Plans& plans = *plans_.at({KindOf(fused.convolution, fused.dtype), fused.n});
+  const Plans& plans = plans_.At(KindOf(fused.convolution, fused.dtype), fused.n);
   const bool is_of_weights = fused.pass == ConvolutionPass::kWeightGradient;
   const std::map<Operand, const void*> operands = {
       {Operand::kX, fused.x},
@@ -137,8 +101,9 @@ void CudnnConvolution::Convolve(const FusedConvolution& fused) {
     by_id[static_cast<int64_t>(operand)] = address;
   }
   RUBATO_CHECK(reinterpret_cast<uintptr_t>(fused.workspace) % kWorkspaceAlignment == 0);
-  const absl::Status status = RunPlan(*cudnn_, target_, plans.of_pass[static_cast<int>(fused.pass)],
-                                      by_id, fused.workspace, "a convolution");
+  const absl::Status status =
+      RunPlan(plans_.cudnn(), plans_.target(), plans.of_pass[static_cast<int>(fused.pass)], by_id,
+              fused.workspace, "a convolution");
   if (!status.ok()) EndProcess(status);
 }
 

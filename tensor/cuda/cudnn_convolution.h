@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -13,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "tensor/cuda/convolution_library.h"
 #include "tensor/cuda/cudnn_graph.h"
+#include "tensor/cuda/cudnn_plans.h"
 
 namespace rubato {
 
@@ -23,12 +23,11 @@ class CudnnConvolution final : public ConvolutionLibrary {
  public:
   // The target's handle, if it has one, becomes this object's.
   CudnnConvolution(std::shared_ptr<const Cudnn> cudnn, const CudnnTarget& target)
-      : cudnn_(std::move(cudnn)), target_(target) {}
-  ~CudnnConvolution() override;
+      : plans_(std::move(cudnn), target) {}
 
   int64_t Workspace(const Convolution& convolution, DType dtype, int64_t n) override;
   void Convolve(const FusedConvolution& fused) override;
-  std::string used() const override;
+  std::string used() const override { return plans_.used(); }
 
   // Of all passes, with no more workspace than `most` bytes for any.
   struct Plans {
@@ -36,6 +35,7 @@ class CudnnConvolution final : public ConvolutionLibrary {
         : of_pass{CudnnPlan(cudnn), CudnnPlan(cudnn), CudnnPlan(cudnn)} {}
     std::array<CudnnPlan, kConvolutionPasses> of_pass;
     int64_t workspace = 0;  // bytes: the greatest one's
+    int64_t most() const { return workspace; }
   };
   absl::StatusOr<std::unique_ptr<Plans>> MakePlans(const Convolution& convolution, DType dtype,
                                                    int64_t n, int64_t most) const;
@@ -49,10 +49,7 @@ class CudnnConvolution final : public ConvolutionLibrary {
             c.in_channels, c.out_channels, c.groups, dtype};
   }
 
-  const std::shared_ptr<const Cudnn> cudnn_;
-  const CudnnTarget target_;
-  std::map<Kind, bool> takes_;  // of what has been asked for, whether it is taken
-  std::map<std::pair<Kind, int64_t>, std::unique_ptr<Plans>> plans_;  // by kind and batch
+  CudnnPlans<Kind, Plans> plans_;
 };
 
 }  // namespace rubato

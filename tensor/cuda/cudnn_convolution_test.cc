@@ -24,14 +24,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int64_t kAny = int64_t{1} << 60;
-
-class CudnnConvolutionTest : public DescribedGpusTest {
- protected:
-  std::unique_ptr<CudnnConvolution> For(const DescribedGpu& gpu) {
-    return std::make_unique<CudnnConvolution>(recorded_->functions(), TargetOf(gpu));
-  }
-};
+using CudnnConvolutionTest = LibraryOnDescribedGpusTest<CudnnConvolution>;
 
 struct Subject {
   const char* name;

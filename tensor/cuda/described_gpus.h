@@ -79,6 +79,17 @@ class DescribedGpusTest : public ::testing::Test {
   std::vector<std::unique_ptr<CudnnDescriptors>> described_;
 };
 
+// Of a library of cuDNN's work.
+template <typename Library>
+class LibraryOnDescribedGpusTest : public DescribedGpusTest {
+ protected:
+  static constexpr int64_t kAny = int64_t{1} << 60;  // bytes of workspace
+
+  std::unique_ptr<Library> For(const DescribedGpu& gpu) {
+    return std::make_unique<Library>(recorded_->functions(), TargetOf(gpu));
+  }
+};
+
 }  // namespace rubato
 
 #endif  // RUBATO_TENSOR_CUDA_DESCRIBED_GPUS_H_

@@ -69,6 +69,18 @@ class MicroBatchesTest : public ::testing::Test {
     return pointers;
   }
 
+  // Sums of several GPUs, each of which keeps so many gradients, have the bits of `one`'s.
+  void ExpectOfSeveral(int keeps, const std::map<int64_t, std::vector<float>>& one) {
+    for (const int lanes : {2, 3, 4, 8}) {
+      SCOPED_TRACE(absl::StrCat(lanes, " GPUs that keep ", keeps));
+      for (int64_t unit : {0, 2, 4}) {  // unit 2 has empty micro-batches
+        EXPECT_EQ(Sum(unit, {{0, 5}}, 7, /*ahead=*/2, lanes), one.at(unit));
+        EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, 16, 0, lanes), one.at(unit));
+        EXPECT_EQ(Sum(unit, {{0, 1}, {1, 3}, {3, 5}}, 16, 0, lanes), one.at(unit));
+      }
+    }
+  }
+
   // The sum over all of unit `unit`, as a shard would fold what workers with these leaves push.
   std::vector<float> Sum(int64_t unit, const std::vector<Range>& workers, int64_t block_values,
                          int64_t ahead = 0, int threads = 1) {
@@ -379,14 +391,7 @@ TEST_F(MicroBatchesTest, SeveralDevicesSumsHaveTheBitsOfOne) {
   for (int64_t unit : {0, 2, 4}) one[unit] = Sum(unit, {{0, 5}}, 7);
   for (int keeps = 1; keeps <= 3; ++keeps) {
     UseDevice(keeps);
-    for (const int lanes : {2, 3, 4, 8}) {
-      SCOPED_TRACE(absl::StrCat(lanes, " GPUs that keep ", keeps));
-      for (int64_t unit : {0, 2, 4}) {  // unit 2 has empty micro-batches
-        EXPECT_EQ(Sum(unit, {{0, 5}}, 7, /*ahead=*/2, lanes), one[unit]);
-        EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, 16, 0, lanes), one[unit]);
-        EXPECT_EQ(Sum(unit, {{0, 1}, {1, 3}, {3, 5}}, 16, 0, lanes), one[unit]);
-      }
-    }
+    ExpectOfSeveral(keeps, one);
   }
 }
 
@@ -403,14 +408,7 @@ TEST_F(MicroBatchesTest, SumsThatDevicesExchangeHaveTheBitsOfOne) {
     exchanges_ = true;
     for (int keeps = 0; keeps <= 3; ++keeps) {
       UseDevice(keeps);
-      for (const int lanes : {2, 3, 4, 8}) {
-        SCOPED_TRACE(absl::StrCat(lanes, " GPUs that keep ", keeps));
-        for (int64_t unit : {0, 2, 4}) {  // unit 2 has empty micro-batches
-          EXPECT_EQ(Sum(unit, {{0, 5}}, 7, /*ahead=*/2, lanes), one[unit]);
-          EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, 16, 0, lanes), one[unit]);
-          EXPECT_EQ(Sum(unit, {{0, 1}, {1, 3}, {3, 5}}, 16, 0, lanes), one[unit]);
-        }
-      }
+      ExpectOfSeveral(keeps, one);
     }
   }
 }
