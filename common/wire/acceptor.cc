@@ -1,5 +1,6 @@
 #include "common/wire/acceptor.h"
 
+#include <grpcpp/grpcpp.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

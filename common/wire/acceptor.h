@@ -4,8 +4,6 @@
 #ifndef RUBATO_COMMON_WIRE_ACCEPTOR_H_
 #define RUBATO_COMMON_WIRE_ACCEPTOR_H_
 
-#include <grpcpp/grpcpp.h>
-
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/address.h"
 #include "common/wire/connections.h"
+#include "common/wire/grpc_types.h"
 
 namespace rubato {
 

@@ -2,6 +2,7 @@
 
 #include <grpc/compression.h>
 #include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
 #include <malloc.h>
 #include <sys/resource.h>
 

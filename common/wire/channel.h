@@ -2,8 +2,6 @@
 #ifndef RUBATO_COMMON_WIRE_CHANNEL_H_
 #define RUBATO_COMMON_WIRE_CHANNEL_H_
 
-#include <grpcpp/grpcpp.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/wire/connection_options.h"
 #include "common/wire/connections.h"
+#include "common/wire/grpc_types.h"
 
 namespace rubato {
 

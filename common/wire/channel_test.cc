@@ -2,6 +2,7 @@
 
 #include <grpc/grpc.h>
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/server_builder_option.h>
 
 #include <memory>

@@ -2,14 +2,13 @@
 #ifndef RUBATO_COMMON_WIRE_CONNECTION_OPTIONS_H_
 #define RUBATO_COMMON_WIRE_CONNECTION_OPTIONS_H_
 
-#include <grpcpp/grpcpp.h>
-
 #include <memory>
 #include <string>
 
 #include "absl/time/time.h"
 #include "common/wire/connections.h"
 #include "common/wire/credentials.h"
+#include "common/wire/grpc_types.h"
 #include "common/wire/refusals.h"
 
 namespace rubato {

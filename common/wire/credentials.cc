@@ -1,5 +1,7 @@
 #include "common/wire/credentials.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/wire/tls.h"

@@ -2,8 +2,6 @@
 #ifndef RUBATO_COMMON_WIRE_CREDENTIALS_H_
 #define RUBATO_COMMON_WIRE_CREDENTIALS_H_
 
-#include <grpcpp/grpcpp.h>
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/wire/authentication.h"
+#include "common/wire/grpc_types.h"
 #include "common/wire/key.h"
 
 namespace rubato {

@@ -1,5 +1,7 @@
 #include "common/wire/data_service.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include <utility>
 #include <vector>
 

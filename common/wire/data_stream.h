@@ -3,8 +3,6 @@
 #ifndef RUBATO_COMMON_WIRE_DATA_STREAM_H_
 #define RUBATO_COMMON_WIRE_DATA_STREAM_H_
 
-#include <grpcpp/grpcpp.h>
-
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/wire/grpc_types.h"
 #include "common/wire/message.h"
 #include "common/wire/shared_arena.h"
 #include "common/wire/shared_link.h"

@@ -1,5 +1,7 @@
 #include "common/wire/event_queue.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include "common/base/monotonic.h"
 
 namespace rubato {

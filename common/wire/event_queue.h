@@ -2,8 +2,7 @@
 #ifndef RUBATO_COMMON_WIRE_EVENT_QUEUE_H_
 #define RUBATO_COMMON_WIRE_EVENT_QUEUE_H_
 
-#include <grpcpp/grpcpp.h>
-
+#include "common/wire/grpc_types.h"
 #include "common/wire/spin_rule.h"
 
 namespace rubato {

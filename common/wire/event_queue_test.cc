@@ -1,6 +1,7 @@
 #include "common/wire/event_queue.h"
 
 #include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
 #include <time.h>
 
 #include <thread>

@@ -3,6 +3,8 @@
 #ifndef RUBATO_COMMON_WIRE_HEARTBEAT_H_
 #define RUBATO_COMMON_WIRE_HEARTBEAT_H_
 
+#include <grpcpp/grpcpp.h>
+
 #include <functional>
 #include <memory>
 #include <optional>

@@ -2,6 +2,7 @@
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
 
 #include <atomic>
 #include <limits>
@@ -188,10 +189,12 @@ ShardStreams::ShardStreams(const std::vector<std::string>& addresses, const Stre
                            const ConnectionOptions& connection, Callbacks callbacks,
                            bool share_memory, std::shared_ptr<const SharedArena> arena,
                            int first_shard)
-    : callbacks_(std::move(callbacks)), first_shard_(first_shard) {
+    : callbacks_(std::move(callbacks)),
+      first_shard_(first_shard),
+      queue_(std::make_unique<grpc::CompletionQueue>()) {
   for (const std::string& address : addresses) {
     const int shard = first_shard + static_cast<int>(streams_.size());
-    streams_.push_back(std::make_unique<Stream>(shard, address, scope, &callbacks_, &queue_,
+    streams_.push_back(std::make_unique<Stream>(shard, address, scope, &callbacks_, queue_.get(),
                                                 share_memory, arena, connection));
   }
   thread_ = std::thread([this] { Run(); });
@@ -201,7 +204,7 @@ ShardStreams::~ShardStreams() {
   for (const auto& stream : streams_) stream->Close();
   for (const auto& stream : streams_)
     stream->AwaitEnd();  // a shut-down queue takes no new operation
-  queue_.Shutdown();
+  queue_->Shutdown();
   thread_.join();
 }
 
@@ -223,7 +226,7 @@ void ShardStreams::Run() {
   void* tag;
   bool ok;
   SpinRule rule;
-  while (NextEvent(&queue_, &rule, &tag, &ok)) (*static_cast<DataStream::Tag*>(tag))(ok);
+  while (NextEvent(queue_.get(), &rule, &tag, &ok)) (*static_cast<DataStream::Tag*>(tag))(ok);
 }
 
 }  // namespace rubato

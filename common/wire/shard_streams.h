@@ -2,8 +2,6 @@
 #ifndef RUBATO_COMMON_WIRE_SHARD_STREAMS_H_
 #define RUBATO_COMMON_WIRE_SHARD_STREAMS_H_
 
-#include <grpcpp/grpcpp.h>
-
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,6 +13,7 @@
 #include "common/frames/payload.h"
 #include "common/frames/received_values.h"
 #include "common/wire/connection_options.h"
+#include "common/wire/grpc_types.h"
 #include "common/wire/shared_arena.h"
 #include "common/wire/stream_opening.h"
 
@@ -71,7 +70,7 @@ class ShardStreams {
 
   Callbacks callbacks_;
   const int first_shard_;
-  grpc::CompletionQueue queue_;
+  const std::unique_ptr<grpc::CompletionQueue> queue_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::thread thread_;
 };

@@ -1,6 +1,7 @@
 #include "common/wire/tls.h"
 
 #include <grpc/grpc_security_constants.h>
+#include <grpcpp/grpcpp.h>
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>

@@ -3,13 +3,12 @@
 #ifndef RUBATO_COMMON_WIRE_TLS_H_
 #define RUBATO_COMMON_WIRE_TLS_H_
 
-#include <grpcpp/grpcpp.h>
-
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/wire/grpc_types.h"
 #include "common/wire/key.h"
 
 namespace rubato {

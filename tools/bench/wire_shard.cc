@@ -1,5 +1,7 @@
 #include "tools/bench/wire_shard.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include <algorithm>
 #include <memory>
 #include <tuple>

@@ -1,5 +1,6 @@
 #include "tools/command/command.h"
 
+#include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
 #include <algorithm>
