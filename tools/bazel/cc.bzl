@@ -1,23 +1,34 @@
-"""cc_library and cc_binary of which each source begins with the precompiled header (precompiled.h)."""
+"""cc_library and cc_binary of which each source begins with a precompiled header.
+
+It is precompiled.h, or precompiled_messages.h where protocol buffers are among the deps. Headers may
+bring them too: then `messages = True` spares parsing them.
+"""
 
 # A header that does not fit a source's options is an error, by -Werror: GCC would parse all of it anew.
-_OPTIONS = select({
-    "//tools/bazel:plain_headers": [],
-    "//conditions:default": ["-Winvalid-pch", "-include", "$(BINDIR)/tools/bazel/precompiled.h"],
-})
+def _options(header):
+    return select({
+        "//tools/bazel:plain_headers": [],
+        "//conditions:default": ["-Winvalid-pch", "-include", "$(BINDIR)/tools/bazel/%s.h" % header],
+    })
 
-_DEPS = select({
-    "//tools/bazel:plain_headers": [],
-    "//conditions:default": ["//tools/bazel:precompiled"],
-})
+def _deps(header):
+    return select({
+        "//tools/bazel:plain_headers": [],
+        "//conditions:default": ["//tools/bazel:" + header],
+    })
 
-def cc_library(srcs = [], copts = [], deps = [], **more):
+def _header(deps, messages):
+    return "precompiled_messages" if messages or "//proto:" in str(deps) else "precompiled"
+
+def cc_library(srcs = [], copts = [], deps = [], messages = False, **more):
     """As native.cc_library."""
     if srcs:
-        copts = _OPTIONS + copts
-        deps = deps + _DEPS
+        header = _header(deps, messages)
+        copts = _options(header) + copts
+        deps = deps + _deps(header)
     native.cc_library(srcs = srcs, copts = copts, deps = deps, **more)
 
-def cc_binary(copts = [], deps = [], **more):
+def cc_binary(copts = [], deps = [], messages = False, **more):
     """As native.cc_binary."""
-    native.cc_binary(copts = _OPTIONS + copts, deps = deps + _DEPS, **more)
+    header = _header(deps, messages)
+    native.cc_binary(copts = _options(header) + copts, deps = deps + _deps(header), **more)
