@@ -35,7 +35,7 @@ def _precompiled_header_impl(ctx):
 
     ctx.actions.run(
         executable = compiler,
-        inputs = depset([ctx.file.src], transitive = [deps.headers, toolchain.all_files]),
+        inputs = depset([ctx.file.src] + ctx.files.includes, transitive = [deps.headers, toolchain.all_files]),
         outputs = [compiled],
         arguments = ["-x", "c++-header"] + command,
         mnemonic = "CppPrecompile",
@@ -44,7 +44,7 @@ def _precompiled_header_impl(ctx):
     return [
         DefaultInfo(files = depset([header, compiled])),
         CcInfo(compilation_context = cc_common.create_compilation_context(
-            headers = depset([header, compiled], transitive = [deps.headers]),
+            headers = depset([header, compiled] + ctx.files.includes, transitive = [deps.headers]),
             quote_includes = deps.quote_includes,
         )),
     ]
@@ -53,6 +53,7 @@ precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
         "src": attr.label(allow_single_file = [".h"], mandatory = True),
+        "includes": attr.label_list(allow_files = [".h"]),
         "deps": attr.label_list(providers = [CcInfo]),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
