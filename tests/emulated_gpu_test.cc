@@ -68,18 +68,20 @@ TEST_F(EmulatedGpuTest, TheHostAddsWhatGpusMayNotOrCannotExchange) {
   SetGpus("emulated:4");
   const Arguments job = {"device=cuda", "train.micro_batches=8", "cluster.gpus_per_worker=4"};
   Train("gpus", job);
-  const auto train = [&](const std::string& run, const char* variable, const char* value) {
-    setenv(variable, value, 1);
-    Train(run, job);
-    unsetenv(variable);
+  const auto train = [&](const std::string& run, const std::string& setting) {
+    Arguments settings = job;
+    settings.push_back(setting);
+    Train(run, settings);
     EXPECT_EQ(Summary(run)["digest"], Summary("gpus")["digest"]);
     const std::string log = ReadText(Path(run + "/logs/worker-0.log"));
     EXPECT_THAT(log, Not(HasSubstr("among themselves")));
     return log;
   };
-  EXPECT_THAT(train("host", "RUBATO_GPU_EXCHANGE", "host"), Not(HasSubstr("the host adds")));
-  EXPECT_THAT(train("refused", "RUBATO_TEST_EXCHANGE_REFUSES", "1"),
+  EXPECT_THAT(train("host", "device.exchange=host"), Not(HasSubstr("the host adds")));
+  setenv("RUBATO_TEST_EXCHANGE_REFUSES", "1", 1);
+  EXPECT_THAT(train("refused", "device.exchange=auto"),
               HasSubstr("its GPUs exchange nothing, and the host adds: an exchange was told to"));
+  unsetenv("RUBATO_TEST_EXCHANGE_REFUSES");
 }
 
 // On arrival, too, a worker is one, with contributions of the same size.

@@ -57,7 +57,7 @@ class Recorded:
             return 0, PASSED
         if "tools/scripts/step_in_pytorch" in command:
             return 0, json.dumps(PYTORCH)
-        if "--attention products" in words or "RUBATO_CONVOLUTION=products" in command:
+        if "--attention products" in words or "--convolution products" in words:
             return 0, json.dumps({**STEP, "samples_per_second": 500.0})
         if "products" in command:
             return 0, json.dumps(PRODUCTS)

@@ -82,7 +82,7 @@ int64_t CudnnConvolution::Workspace(const Convolution& c, DType dtype, int64_t n
   return plans_.Workspace(
       KindOf(c, dtype), n, [&](int64_t most) { return MakePlans(c, dtype, n, most); },
       [&]() -> CudnnPlans<Kind, Plans>::Words {
-        return {TextOf(c, n), "a product of matrices", "RUBATO_CONVOLUTION=products"};
+        return {TextOf(c, n), "a product of matrices", "device.convolution: products"};
       });
 }
 

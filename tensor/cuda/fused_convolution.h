@@ -4,8 +4,6 @@
 #define RUBATO_TENSOR_CUDA_FUSED_CONVOLUTION_H_
 
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 
 #include "common/base/check.h"
 #include "tensor/convolution.h"
@@ -16,14 +14,6 @@ namespace rubato {
 // How convolutions are computed: as products over what each output sees, or in one piece of work
 // where they can be.
 enum class ConvolutionForm { kProducts, kFused };
-
-// "products" in the environment has all convolutions be products.
-constexpr char kConvolutionVariable[] = "RUBATO_CONVOLUTION";
-inline ConvolutionForm ConvolutionFormByEnvironment() {
-  const char* const form = std::getenv(kConvolutionVariable);
-  const bool is_products = form != nullptr && std::strcmp(form, "products") == 0;
-  return is_products ? ConvolutionForm::kProducts : ConvolutionForm::kFused;
-}
 
 // What is computed from the two other ones.
 enum class ConvolutionPass { kOutput, kInputGradient, kWeightGradient };

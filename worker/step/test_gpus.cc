@@ -87,10 +87,12 @@ class TestGpus final : public HostGpus {
   }
 
   absl::StatusOr<std::unique_ptr<Device>> Open(int gpu, ProductPrecision precision,
-                                               AttentionForm attention) const override {
+                                               AttentionForm attention,
+                                               ConvolutionForm convolution) const override {
     EmulatedDeviceOptions options;
     options.precision = precision;
     options.attention = attention;
+    options.convolution = convolution;
     options.seed += gpu;  // each with another order of work
     std::unique_ptr<Device> device = MakeEmulatedDevice(options);
     const char* const fails = std::getenv(kTestGpuFailsVariable);
