@@ -133,6 +133,18 @@ TEST_F(EmulatedGpuTest, Bf16Learns) {
   }
 }
 
+// A worker's log says what of its model is in one piece, and nothing of what the model lacks.
+TEST_F(EmulatedGpuTest, ConvolutionsAreInOnePieceUnlessTheJobWantsProducts) {
+  for (const std::string form : {"auto", "products"}) {
+    Train(form, {"device={type: cuda, precision: bf16, convolution: " + form + "}", "model=lenet",
+                 "data.train_size=64", "data.test_size=10", "train.until={steps: 2}"});
+    const std::string log = ReadText(Path(form + "/logs/worker-0.log"));
+    EXPECT_THAT(log, Not(HasSubstr("attention")));
+    EXPECT_EQ(log.find("convolutions in one piece, by plain loops") != std::string::npos,
+              form == "auto");
+  }
+}
+
 // The loss is scaled by 65536 at the start, which overflows; it is halved until it does not.
 TEST_F(EmulatedGpuTest, StepsThatOverflowInFp16AreLeftOutAndCounted) {
   const std::vector<std::string> fp16 = {

@@ -99,6 +99,10 @@ class CudaDevice final : public Device {
     const std::string attention = attention_ == nullptr ? "" : attention_->used();
     return attention.empty() && convolution_ != nullptr ? convolution_->used() : attention;
   }
+  std::string fused() const override {
+    return FusedNames(attention_ != nullptr && !attention_->used().empty(),
+                      convolution_ != nullptr && !convolution_->used().empty());
+  }
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
   absl::StatusOr<void*> AllocatePinned(int64_t bytes) override;

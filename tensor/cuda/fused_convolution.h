@@ -4,6 +4,7 @@
 #define RUBATO_TENSOR_CUDA_FUSED_CONVOLUTION_H_
 
 #include <cstdint>
+#include <string>
 
 #include "common/base/check.h"
 #include "tensor/convolution.h"
@@ -14,6 +15,14 @@ namespace rubato {
 // How convolutions are computed: as products over what each output sees, or in one piece of work
 // where they can be.
 enum class ConvolutionForm { kProducts, kFused };
+
+// Device::fused.
+inline std::string FusedNames(bool attention, bool convolutions) {
+  return attention && convolutions ? "attention and convolutions"
+         : attention               ? "attention"
+         : convolutions            ? "convolutions"
+                                   : "";
+}
 
 // What is computed from the two other ones.
 enum class ConvolutionPass { kOutput, kInputGradient, kWeightGradient };

@@ -44,6 +44,7 @@ class FailingGpu final : public Device {
   std::string description() const override { return gpu_->description(); }
   DeviceKernels& kernels() override { return gpu_->kernels(); }
   std::string fused_by() const override { return gpu_->fused_by(); }
+  std::string fused() const override { return gpu_->fused(); }
   absl::StatusOr<void*> Allocate(int64_t bytes) override { return gpu_->Allocate(bytes); }
   absl::StatusOr<void*> AllocatePinned(int64_t bytes) override {
     return gpu_->AllocatePinned(bytes);
