@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "tensor/cuda/cuda_check.h"
 #include "tensor/cuda/cudnn_graph.h"
+#include "tensor/cuda/used_gpu.h"
 
 namespace rubato {
 
@@ -81,8 +82,8 @@ class CudnnPlans {
     }
     takes->second = false;
     plans_.erase({kind, n});
-    std::fprintf(stderr, "warning: on the GPU: %s is %s: %s\n", told.what.c_str(), told.instead,
-                 why.c_str());
+    std::fprintf(stderr, "warning: on %s: %s is %s: %s\n", UsedGpu().c_str(), told.what.c_str(),
+                 told.instead, why.c_str());
     return -1;
   }
   // For which there is a Workspace.

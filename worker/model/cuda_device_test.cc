@@ -80,6 +80,25 @@ TEST_F(CudaDeviceTest, LaunchesOnItsOwnGpu) {
   EXPECT_EQ(fake_.launches, 1);
 }
 
+TEST_F(CudaDeviceTest, TellsOfAKernelsOwnGpu) {
+  auto first = OpenGpu(0, ProductPrecision::kFloat32),
+       second = OpenGpu(1, ProductPrecision::kFloat32);
+  RUBATO_ASSERT_OK(first);
+  RUBATO_ASSERT_OK(second);
+  void* const memory = *(*first)->Allocate(256);
+  KernelSet& kernels = (*first)->kernels();
+  const std::string calls[] = {"the choice of a GPU", "the start of a kernel"};
+  for (int call = 0; call < 2; ++call) {
+    EXPECT_EXIT(
+        {
+          (*second)->Synchronize();
+          fake_.fails_at = static_cast<int64_t>(fake_.calls.size()) + call;
+          kernels.SetToZero(TensorRef::At(memory, DType::kFloat32, {64}));
+        },
+        ::testing::ExitedWithCode(1), "^error: on GPU 0: " + calls[call] + " failed: .*\n$");
+  }
+}
+
 // A GPU is lost: everything fails from then on, and there may be no driver any more.
 TEST_F(CudaDeviceTest, IsDestroyedWithoutAWordAfterAFailure) {
   absl::StatusOr<std::unique_ptr<Model>> model = Open(1);
@@ -158,7 +177,7 @@ TEST_F(CudaDeviceTest, GivesAttentionToCudnnWhereItIsThereAndTakesIt) {
   const Found absent = find(DType::kBFloat16, false, false);
   EXPECT_EQ(absent.fused_by, "");
   EXPECT_EQ(absent.runs, 0u);
-  EXPECT_EQ(absent.said, "warning: on the GPU: attention is products and a softmax: there is none\n");
+  EXPECT_EQ(absent.said, "warning: on GPU 0: attention is products and a softmax: there is none\n");
   for (const Found& other :
        {find(DType::kBFloat16, true, true), find(DType::kFloat32, true, false)}) {
     EXPECT_EQ(other.fused_by, "");
@@ -205,7 +224,7 @@ TEST_F(CudaDeviceTest, GivesConvolutionsToCudnnWhereItIsThereAndTakesThem) {
   const Found absent = find(layer + layer, DType::kBFloat16, false, false);
   EXPECT_EQ(absent.fused_by, "");
   EXPECT_EQ(absent.said,
-            "warning: on the GPU: convolutions are products of matrices: there is none\n");
+            "warning: on GPU 0: convolutions are products of matrices: there is none\n");
   for (const Found& other :
        {find(layer + layer, DType::kBFloat16, true, true),
         find(layer + layer, DType::kFloat32, false, false),
