@@ -107,11 +107,4 @@ void CudnnConvolution::Convolve(const FusedConvolution& fused) {
   if (!status.ok()) EndProcess(status);
 }
 
-absl::StatusOr<std::unique_ptr<ConvolutionLibrary>> OpenCudnnConvolution(int major,
-                                                                         cudaStream_t stream) {
-  RUBATO_ASSIGN_OR_RETURN(std::shared_ptr<const Cudnn> cudnn, Cudnn::Open());
-  RUBATO_ASSIGN_OR_RETURN(const CudnnTarget target, OpenTarget(*cudnn, major, stream));
-  return std::make_unique<CudnnConvolution>(std::move(cudnn), target);
-}
-
 }  // namespace rubato
