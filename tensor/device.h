@@ -51,6 +51,8 @@ class Device {
   // The library that attention or a convolution has been given to since it was first planned,
   // "cuDNN 9.19.0", for its bits are others; empty if all are products of matrices.
   virtual std::string fused_by() const { return ""; }
+  // What it has been given: "attention", "convolutions" or "attention and convolutions".
+  virtual std::string fused() const { return ""; }
 
   // Memory of the device, and of the host where the device reads and writes it by itself; aligned
   // to 256 bytes, until the device goes. ResourceExhausted, saying how much there was.

@@ -68,18 +68,20 @@ TEST_F(EmulatedGpuTest, TheHostAddsWhatGpusMayNotOrCannotExchange) {
   SetGpus("emulated:4");
   const Arguments job = {"device=cuda", "train.micro_batches=8", "cluster.gpus_per_worker=4"};
   Train("gpus", job);
-  const auto train = [&](const std::string& run, const char* variable, const char* value) {
-    setenv(variable, value, 1);
-    Train(run, job);
-    unsetenv(variable);
+  const auto train = [&](const std::string& run, const std::string& setting) {
+    Arguments settings = job;
+    settings.push_back(setting);
+    Train(run, settings);
     EXPECT_EQ(Summary(run)["digest"], Summary("gpus")["digest"]);
     const std::string log = ReadText(Path(run + "/logs/worker-0.log"));
     EXPECT_THAT(log, Not(HasSubstr("among themselves")));
     return log;
   };
-  EXPECT_THAT(train("host", "RUBATO_GPU_EXCHANGE", "host"), Not(HasSubstr("the host adds")));
-  EXPECT_THAT(train("refused", "RUBATO_TEST_EXCHANGE_REFUSES", "1"),
+  EXPECT_THAT(train("host", "device.exchange=host"), Not(HasSubstr("the host adds")));
+  setenv("RUBATO_TEST_EXCHANGE_REFUSES", "1", 1);
+  EXPECT_THAT(train("refused", "device.exchange=auto"),
               HasSubstr("its GPUs exchange nothing, and the host adds: an exchange was told to"));
+  unsetenv("RUBATO_TEST_EXCHANGE_REFUSES");
 }
 
 // On arrival, too, a worker is one, with contributions of the same size.
@@ -128,6 +130,18 @@ TEST_F(EmulatedGpuTest, Bf16Learns) {
     Train(mode, {"device={type: cuda, precision: bf16}", "consistency=" + mode, "cluster.workers=2",
                  "train.micro_batches=4"});
     EXPECT_LT(LossAtTheEnd(mode), 0.8 * Metrics(mode, "train").front()["loss"].get<double>());
+  }
+}
+
+// A worker's log says what of its model is in one piece, and nothing of what the model lacks.
+TEST_F(EmulatedGpuTest, ConvolutionsAreInOnePieceUnlessTheJobWantsProducts) {
+  for (const std::string form : {"auto", "products"}) {
+    Train(form, {"device={type: cuda, precision: bf16, convolution: " + form + "}", "model=lenet",
+                 "data.train_size=64", "data.test_size=10", "train.until={steps: 2}"});
+    const std::string log = ReadText(Path(form + "/logs/worker-0.log"));
+    EXPECT_THAT(log, Not(HasSubstr("attention")));
+    EXPECT_EQ(log.find("convolutions in one piece, by plain loops") != std::string::npos,
+              form == "auto");
   }
 }
 

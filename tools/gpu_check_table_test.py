@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -34,15 +35,21 @@ SUMMARY = {"test_accuracy": 0.95, "skipped": 0, "samples_per_second": 1234.5}
 
 
 class Recorded:
-    """Runs nothing: answers as the commands would. `more` maps a word of a command to an answer."""
+    """Runs nothing: answers as the commands would. `more` maps a word of a command to an answer;
+    each takes `each` seconds of the clock."""
 
-    def __init__(self, folder, more=()):
+    def __init__(self, folder, more=(), each=0):
         self.folder = folder
         self.commands = []
         self.more = dict(more)
+        self.each = each
+        self.clock = 1000
 
-    def __call__(self, command):
+    def __call__(self, command, seconds):
         self.commands.append(command)
+        self.clock += min(self.each, seconds)
+        if self.each > seconds:
+            raise subprocess.TimeoutExpired(command, seconds)
         code, out = self.answer(command)
         return subprocess.CompletedProcess(command, code, out, "")
 
@@ -57,7 +64,7 @@ class Recorded:
             return 0, PASSED
         if "tools/scripts/step_in_pytorch" in command:
             return 0, json.dumps(PYTORCH)
-        if "--attention products" in words or "RUBATO_CONVOLUTION=products" in command:
+        if "--attention products" in words or "--convolution products" in words:
             return 0, json.dumps({**STEP, "samples_per_second": 500.0})
         if "products" in command:
             return 0, json.dumps(PRODUCTS)
@@ -74,20 +81,78 @@ class Recorded:
         return 0, ""
 
 
-class TableTest(unittest.TestCase):
-    def take(self, more=()):
-        """The finished check, its rows by name, and the commands."""
+def take(more=(), each=0, output=None):
+    """The finished check, with the time that it took, its rows by name, and the commands."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        recorded = Recorded(folder, more, each)
+        begin = recorded.clock
+        check = gpu_check.Check(recorded, now=lambda: recorded.clock, output=output)
+        with contextlib.redirect_stdout(io.StringIO()):
+            for step in gpu_check.steps(folder):
+                check.take(step)
+    check.took = recorded.clock - begin
+    return check, {what: (goal, found) for what, goal, found in check.rows}, recorded.commands
+
+
+class TimeTest(unittest.TestCase):
+    def test_what_there_is_no_time_for_is_left_out_and_named(self):
         with tempfile.TemporaryDirectory() as folder:
-            folder = pathlib.Path(folder)
-            recorded = Recorded(folder, more)
-            check = gpu_check.Check(recorded)
-            with contextlib.redirect_stdout(io.StringIO()):
-                for step in gpu_check.steps(folder):
-                    check.take(step)
-        return check, {what: (goal, found) for what, goal, found in check.rows}, recorded.commands
+            output = pathlib.Path(folder) / "found.md"
+            check, rows, _ = take(each=20, output=output)
+            written = output.read_text()
+        self.assertLessEqual(check.took, 15 * 60)
+        self.assertFalse(check.failed)
+        # Whatever has a goal was measured, and once more under memcheck.
+        self.assertEqual([what for what, (goal, found) in rows.items()
+                          if goal and found == gpu_check.LEFT_OUT], [])
+        self.assertNotIn("kernels, under compute-sanitizer's memcheck", check.left_out)
+        self.assertIn("kernels, under compute-sanitizer's synccheck", check.left_out)
+        self.assertEqual(rows[check.left_out[0]], ("", "left out, for want of time"))
+        self.assertEqual(written.splitlines()[-1],
+                         f"left out, for want of time: {'; '.join(check.left_out)}.")
+
+    def test_it_ends_in_fifteen_minutes_whatever_hangs(self):
+        check, rows, _ = take(each=10 ** 6)
+        self.assertLessEqual(check.took, 15 * 60)
+        self.assertTrue(check.failed)
+        self.assertEqual(rows["kernels"], ("", "FAILED: not done in 120 s"))
+        self.assertEqual(rows["steps against PyTorch's and the CPU's"][1],
+                         "FAILED: not done in 120 s")
+        self.assertIn("char_gpt of 124 M parameters, bf16, batch 16, products of matrices",
+                      check.left_out)
+        self.assertEqual(len(rows), len(check.rows), "each has its row")
+
+    def test_every_step_is_bounded_and_no_goal_comes_after_what_has_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            steps = list(gpu_check.steps(pathlib.Path(folder)))
+        for step in steps:
+            self.assertTrue(0 < step.seconds <= 300, step.what)
+        last_goal = max(i for i, step in enumerate(steps) if step.goal)
+        others = [step for step in steps[:last_goal] if not step.goal]
+        self.assertEqual(len(others), 7, "the tests, and a training of each model")
+
+    def test_what_a_command_has_started_ends_with_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = gpu_check.runner(pathlib.Path(folder))
+            self.assertEqual(run(["sh", "-c", "echo out; echo err >&2"], 60).stdout, "out\n")
+            self.assertEqual(run(["sh", "-c", "echo out; echo err >&2; exit 3"], 60).stdout,
+                             "out\nerr\n")
+            # Who waits for its end sees it when the last one that holds it has ended.
+            ends, held = os.pipe()
+            os.set_inheritable(held, True)
+            with self.assertRaises(subprocess.TimeoutExpired):
+                gpu_check.runner(pathlib.Path(folder), pass_fds=(held,))(
+                    ["sh", "-c", "sleep 1000 & sleep 1000"], 0.5)
+            os.close(held)
+            self.assertEqual(os.read(ends, 1), b"")
+            os.close(ends)
+
+
+class TableTest(unittest.TestCase):
 
     def test_every_goal_has_its_row(self):
-        check, rows, _ = self.take()
+        check, rows, _ = take()
         self.assertFalse(check.failed)
         gpt = "char_gpt of 124 M parameters, bf16"
         self.assertEqual(rows[f"{gpt}, batch 16, local step, eager PyTorch"],
@@ -120,7 +185,7 @@ class TableTest(unittest.TestCase):
                          ("", "loss 2.000 to 0.500, test accuracy 0.9500, 1234 samples/s"))
 
     def test_a_quarter_of_a_million_tokens_a_step_cross_the_server(self):
-        _, _, commands = self.take()
+        _, _, commands = take()
         served = next(c for c in commands if "--servers" in c)
 
         def value(flag):
@@ -160,12 +225,12 @@ class TableTest(unittest.TestCase):
                 ("--gtest_filter", (0, "[  SKIPPED ] Gpu\n[  PASSED  ] 0 tests.\n"),
                  "layers against PyTorch's numbers",
                  "FAILED: [  SKIPPED ] Gpu | [  PASSED  ] 0 tests.")):
-            check, rows, _ = self.take({word: answer})
+            check, rows, _ = take({word: answer})
             self.assertEqual(rows[row][1], told)
             self.assertTrue(check.failed)
 
     def test_what_is_not_there_is_no_failure(self):
-        check, rows, _ = self.take({"compute-sanitizer": None,
+        check, rows, _ = take({"compute-sanitizer": None,
                                     "step_in_pytorch": (77, "No module named 'torch'\n")})
         self.assertFalse(check.failed)
         self.assertEqual(rows["kernels, under compute-sanitizer's memcheck"][1],
@@ -176,7 +241,7 @@ class TableTest(unittest.TestCase):
 
     def test_attention_that_cudnn_does_not_take_is_told(self):
         found = json.dumps({**STEP, "device": "cuda, bf16, NVIDIA H200, cuBLAS 13.1"})
-        check, rows, _ = self.take({"bench step": (0, found)})
+        check, rows, _ = take({"bench step": (0, found)})
         self.assertEqual(rows["char_gpt of 124 M parameters, bf16, batch 16, attention by cuDNN"][1],
                          "not by cuDNN: cuda, bf16, NVIDIA H200, cuBLAS 13.1")
 
@@ -184,7 +249,7 @@ class TableTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             step = gpu_check.training(folder, "a b", ["job.yaml"])
-            Recorded(folder)(step.commands[0])
+            Recorded(folder)(step.commands[0], 60)
             (folder / "runs/a-b/summary.json").write_text(json.dumps({**SUMMARY, "skipped": 3}))
             with (folder / "runs/a-b/metrics.jsonl").open("r+") as lines:
                 text = lines.read()
@@ -208,7 +273,7 @@ class TableTest(unittest.TestCase):
     def test_only_where_there_is_no_gpu_is_nothing_wrong(self):
         def stopped(code, out):
             return gpu_check.what_stops_it(
-                lambda command: subprocess.CompletedProcess(command, code, out, ""))
+                lambda command, _: subprocess.CompletedProcess(command, code, out, ""))
 
         self.assertIsNone(stopped(0, "model ...\n"))
         self.assertEqual(stopped(2, "error: device.type: found cuda, but there is no GPU: why\n"),

@@ -210,6 +210,9 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"device: gpu", "13:9: device.type: found gpu, expected auto, cpu or cuda"},
       {"device: {precision: half}",
        "13:21: device.precision: found half, expected float32, tf32, bf16 or fp16"},
+      {"device: {convolution: winograd}",
+       "13:23: device.convolution: found winograd, expected auto or products"},
+      {"device: {exchange: nccl}", "13:20: device.exchange: found nccl, expected auto or host"},
       {"device: {precision: fp16}",
        "13:10: device.precision: found fp16 with train.on_non_finite: stop, expected it with skip: "
        "steps that overflow are left out"},

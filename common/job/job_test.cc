@@ -69,6 +69,8 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "  isa: auto\n"
             "  precision: float32\n"
             "  attention: auto\n"
+            "  convolution: auto\n"
+            "  exchange: auto\n"
             "data:\n"
             "  format: glyphs\n"
             "  seed: 0\n"

@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "tensor/cuda/cuda_check.h"
+#include "tensor/cuda/used_gpu.h"
 
 namespace rubato {
 namespace {
@@ -61,8 +62,8 @@ absl::StatusOr<std::unique_ptr<CublasHandle>> CublasHandle::Create(ProductPrecis
   std::unique_ptr<CublasHandle> handle(new CublasHandle(std::move(cublas), precision, workspace));
   const cublasStatus_t status = handle->cublas_->Create(&handle->handle_);
   if (status != CUBLAS_STATUS_SUCCESS) {
-    return absl::InternalError(
-        absl::StrCat("cuBLAS does not start: ", handle->cublas_->GetStatusString(status)));
+    return absl::InternalError(absl::StrCat("cuBLAS does not start on ", UsedGpu(), ": ",
+                                            handle->cublas_->GetStatusString(status)));
   }
   return handle;
 }
@@ -186,9 +187,9 @@ void CublasHandle::ChooseAlgorithms(const Product& p, Plan* plan) const {
 
 void CublasHandle::NoteMissing(const Product& p) {
   std::fprintf(stderr,
-               "warning: on the GPU: cuBLAS has no algorithm for a product of %lld x %lld and %lld "
-               "x %lld%s; it is done in another way, which may be slow\n",
-               static_cast<long long>(p.m), static_cast<long long>(p.k),
+               "warning: on %s: cuBLAS has no algorithm for a product of %lld x %lld and %lld x "
+               "%lld%s; it is done in another way, which may be slow\n",
+               UsedGpu().c_str(), static_cast<long long>(p.m), static_cast<long long>(p.k),
                static_cast<long long>(p.k), static_cast<long long>(p.n),
                p.bias == nullptr ? "" : " with a bias");
 }

@@ -25,7 +25,13 @@ void UseGpu(int index) {
 
 void UseAllGpus() { used_gpu = kAllGpus; }
 
-absl::Status CudaStatus(cudaError_t error, const char* what) {
+std::string UsedGpu() {
+  return used_gpu == kAllGpus ? "the GPUs"
+         : used_gpu < 0       ? "the GPU"
+                              : absl::StrCat("GPU ", used_gpu);
+}
+
+absl::Status CudaStatus(cudaError_t error, absl::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
   const std::string text = absl::StrCat(what, " failed: ", cudaGetErrorString(error), " (",
                                         cudaGetErrorName(error), ")");
@@ -34,13 +40,11 @@ absl::Status CudaStatus(cudaError_t error, const char* what) {
 }
 
 void EndProcess(const absl::Status& status) {
-  const std::string gpu = used_gpu == kAllGpus ? "the GPUs"
-                          : used_gpu < 0       ? "the GPU"
-                                               : absl::StrCat("GPU ", used_gpu);
   // Another thread's GPU may fail after it, and by it.
   static std::atomic<bool> has_begun{false};
   while (has_begun.exchange(true)) pause();
-  std::fprintf(stderr, "error: on %s: %s\n", gpu.c_str(), std::string(status.message()).c_str());
+  std::fprintf(stderr, "error: on %s: %s\n", UsedGpu().c_str(),
+               std::string(status.message()).c_str());
   std::fflush(stderr);
   _exit(1);
 }

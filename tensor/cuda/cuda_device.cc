@@ -72,8 +72,8 @@ class ConvolutionsWhenAsked final : public ConvolutionLibrary {
       library_ = *std::move(library);
       return;
     }
-    std::fprintf(stderr, "warning: on the GPU: convolutions are products of matrices: %s\n",
-                 std::string(library.status().message()).c_str());
+    std::fprintf(stderr, "warning: on %s: convolutions are products of matrices: %s\n",
+                 UsedGpu().c_str(), std::string(library.status().message()).c_str());
   }
 
   const int major_;
@@ -91,13 +91,14 @@ class CudaDevice final : public Device {
                     ConvolutionForm convolution);
 
   std::string description() const override { return description_; }
-  DeviceKernels& kernels() override {
-    Use();  // a kernel may be the thread's first work, and fail
-    return *kernels_;
-  }
+  DeviceKernels& kernels() override { return *kernels_; }
   std::string fused_by() const override {
     const std::string attention = attention_ == nullptr ? "" : attention_->used();
     return attention.empty() && convolution_ != nullptr ? convolution_->used() : attention;
+  }
+  std::string fused() const override {
+    return FusedNames(attention_ != nullptr && !attention_->used().empty(),
+                      convolution_ != nullptr && !convolution_->used().empty());
   }
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
@@ -202,10 +203,11 @@ class CudaDevice final : public Device {
 
 absl::Status CudaDevice::Open(ProductPrecision precision, AttentionForm attention,
                               ConvolutionForm convolution) {
-  RUBATO_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index_), "the choice of a GPU"));
+  const std::string gpu = absl::StrCat("GPU ", index_);
+  RUBATO_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index_), absl::StrCat("the choice of ", gpu)));
   cudaDeviceProp properties;
   RUBATO_RETURN_IF_ERROR(
-      CudaStatus(cudaGetDeviceProperties(&properties, index_), "a look at the GPU"));
+      CudaStatus(cudaGetDeviceProperties(&properties, index_), absl::StrCat("a look at ", gpu)));
   description_ = absl::StrCat(properties.name, " (GPU ", index_, ")");
   if (properties.major < kMinCapability) {
     return absl::FailedPreconditionError(
@@ -214,9 +216,10 @@ absl::Status CudaDevice::Open(ProductPrecision precision, AttentionForm attentio
   }
   for (int i = 0; i < kStreams; ++i) {
     RUBATO_RETURN_IF_ERROR(
-        CudaStatus(cudaStreamCreateWithFlags(&streams_[i], cudaStreamNonBlocking), "a stream"));
-    RUBATO_RETURN_IF_ERROR(
-        CudaStatus(cudaEventCreateWithFlags(&events_[i], cudaEventDisableTiming), "an event"));
+        CudaStatus(cudaStreamCreateWithFlags(&streams_[i], cudaStreamNonBlocking),
+                   absl::StrCat("a stream of ", gpu)));
+    RUBATO_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&events_[i], cudaEventDisableTiming),
+                                      absl::StrCat("an event of ", gpu)));
   }
   RUBATO_ASSIGN_OR_RETURN(void* const workspace, Allocate(CublasHandle::kWorkspaceBytes));
   RUBATO_ASSIGN_OR_RETURN(void* const partials, Allocate(CudaQueue::kPartialBytes));
@@ -227,8 +230,8 @@ absl::Status CudaDevice::Open(ProductPrecision precision, AttentionForm attentio
     if (library.ok()) {
       attention_ = *std::move(library);
     } else {
-      std::fprintf(stderr, "warning: on the GPU: attention is products and a softmax: %s\n",
-                   std::string(library.status().message()).c_str());
+      std::fprintf(stderr, "warning: on %s: attention is products and a softmax: %s\n",
+                   UsedGpu().c_str(), std::string(library.status().message()).c_str());
     }
   }
   if (convolution == ConvolutionForm::kFused) {
@@ -273,7 +276,7 @@ absl::StatusOr<void*> CudaDevice::Allocate(int64_t bytes) {
                                                      " bytes; of ", total_bytes(), ", ",
                                                      free_bytes(), " are free"));
   }
-  RUBATO_RETURN_IF_ERROR(CudaStatus(error, "taking the GPU's memory"));
+  RUBATO_RETURN_IF_ERROR(CudaStatus(error, absl::StrCat("taking memory of GPU ", index_)));
   memory_.push_back(memory);
   return memory;
 }
@@ -288,7 +291,8 @@ absl::StatusOr<void*> CudaDevice::AllocatePinned(int64_t bytes) {
                                                      " bytes that ", description_,
                                                      " reads and writes; ", AvailableOnHost()));
   }
-  RUBATO_RETURN_IF_ERROR(CudaStatus(error, "taking memory that the GPU reads"));
+  RUBATO_RETURN_IF_ERROR(
+      CudaStatus(error, absl::StrCat("taking memory that GPU ", index_, " reads")));
   pinned_.push_back(memory);
   return memory;
 }
@@ -380,8 +384,8 @@ absl::StatusOr<int> CountGpus() {
 
 absl::StatusOr<std::string> GpuModel(int index) {
   cudaDeviceProp properties;
-  RUBATO_RETURN_IF_ERROR(
-      CudaStatus(cudaGetDeviceProperties(&properties, index), "a look at the GPU"));
+  RUBATO_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index),
+                                    absl::StrCat("a look at GPU ", index)));
   RUBATO_ASSIGN_OR_RETURN(const std::shared_ptr<const Cublas> cublas, Cublas::Open());
   return absl::StrCat(properties.name, ", cuBLAS ", cublas->Version());
 }

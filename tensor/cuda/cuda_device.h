@@ -29,7 +29,7 @@ absl::StatusOr<std::string> GpuModel(int index);
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(
     int index, ProductPrecision precision, AttentionForm attention = AttentionForm::kProducts,
     absl::Duration patience = kGpuPatience,
-    ConvolutionForm convolution = ConvolutionFormByEnvironment());
+    ConvolutionForm convolution = ConvolutionForm::kProducts);
 
 }  // namespace rubato
 

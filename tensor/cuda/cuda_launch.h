@@ -5,6 +5,7 @@
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/cuda_check.h"
 #include "tensor/cuda/cuda_queue.h"
+#include "tensor/cuda/used_gpu.h"
 
 namespace rubato {
 
@@ -86,7 +87,7 @@ void CudaQueue::Launch(int64_t blocks, int threads, const Kernel& kernel) {
                threads <= MostThreadsOf<Kernel>::kValue);
   // A stream takes kernels only from threads whose GPU is its own (CUDA C++ Programming Guide,
   // "Stream and Event Behavior" on several GPUs).
-  CheckCuda(cudaSetDevice(index_), "the choice of a GPU");
+  UseGpu(index_);
   RunBlock<<<static_cast<unsigned>(blocks), threads, threads * SharedBytesOf<Kernel>::kValue,
              stream_>>>(kernel);
   CheckCuda(cudaGetLastError(), "the start of a kernel");

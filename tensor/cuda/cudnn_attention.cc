@@ -212,11 +212,4 @@ void CudnnAttention::Attend(const FusedAttention& fused) {
   if (!status.ok()) EndProcess(status);
 }
 
-absl::StatusOr<std::unique_ptr<AttentionLibrary>> OpenCudnnAttention(int major,
-                                                                     cudaStream_t stream) {
-  RUBATO_ASSIGN_OR_RETURN(std::shared_ptr<const Cudnn> cudnn, Cudnn::Open());
-  RUBATO_ASSIGN_OR_RETURN(const CudnnTarget target, OpenTarget(*cudnn, major, stream));
-  return std::make_unique<CudnnAttention>(std::move(cudnn), target);
-}
-
 }  // namespace rubato

@@ -82,7 +82,7 @@ int64_t CudnnConvolution::Workspace(const Convolution& c, DType dtype, int64_t n
   return plans_.Workspace(
       KindOf(c, dtype), n, [&](int64_t most) { return MakePlans(c, dtype, n, most); },
       [&]() -> CudnnPlans<Kind, Plans>::Words {
-        return {TextOf(c, n), "a product of matrices", "RUBATO_CONVOLUTION=products"};
+        return {TextOf(c, n), "a product of matrices", "device.convolution: products"};
       });
 }
 
@@ -105,13 +105,6 @@ void CudnnConvolution::Convolve(const FusedConvolution& fused) {
       RunPlan(plans_.cudnn(), plans_.target(), plans.of_pass[static_cast<int>(fused.pass)], by_id,
               fused.workspace, "a convolution");
   if (!status.ok()) EndProcess(status);
-}
-
-absl::StatusOr<std::unique_ptr<ConvolutionLibrary>> OpenCudnnConvolution(int major,
-                                                                         cudaStream_t stream) {
-  RUBATO_ASSIGN_OR_RETURN(std::shared_ptr<const Cudnn> cudnn, Cudnn::Open());
-  RUBATO_ASSIGN_OR_RETURN(const CudnnTarget target, OpenTarget(*cudnn, major, stream));
-  return std::make_unique<CudnnConvolution>(std::move(cudnn), target);
 }
 
 }  // namespace rubato

@@ -366,7 +366,9 @@ absl::Status RunPlan(const Cudnn& cudnn, const CudnnTarget& target, const CudnnP
           addresses.data());
   run.Set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
   run.Finalize(pack, "a run's operands");
-  RUBATO_RETURN_IF_ERROR(run.status());
+  if (!run.status().ok()) {
+    return absl::Status(run.status().code(), absl::StrCat(what, ": ", run.status().message()));
+  }
   return cudnn.StatusOf(cudnn.Execute(target.handle, plan.plan, pack), what);
 }
 

@@ -20,6 +20,7 @@ struct Cudnn {
 
   // "9.19.0", of what was opened, which may be another than what was built with.
   std::string Version() const;
+  static std::string VersionText(size_t version);
   // What a call of the calling thread's said; with the library's own reason, if it gave one. No
   // support is Unimplemented, all else Internal.
   absl::Status StatusOf(cudnnStatus_t status, const char* what) const;

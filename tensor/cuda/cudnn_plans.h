@@ -14,8 +14,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "tensor/cuda/cuda_check.h"
 #include "tensor/cuda/cudnn_graph.h"
+#include "tensor/cuda/used_gpu.h"
 
 namespace rubato {
 
@@ -81,8 +83,8 @@ class CudnnPlans {
     }
     takes->second = false;
     plans_.erase({kind, n});
-    std::fprintf(stderr, "warning: on the GPU: %s is %s: %s\n", told.what.c_str(), told.instead,
-                 why.c_str());
+    std::fprintf(stderr, "warning: on %s: %s is %s: %s\n", UsedGpu().c_str(), told.what.c_str(),
+                 told.instead, why.c_str());
     return -1;
   }
   // For which there is a Workspace.
@@ -94,6 +96,15 @@ class CudnnPlans {
   std::map<Kind, bool> takes_;  // of what has been asked for, whether it is taken
   std::map<std::pair<Kind, int64_t>, std::unique_ptr<Plans>> plans_;  // by kind and batch
 };
+
+// A library of that kind of work, on the calling thread's GPU. Errors as Cudnn::Open and
+// OpenTarget.
+template <typename Library>
+absl::StatusOr<std::unique_ptr<Library>> OpenOnCudnn(int major, cudaStream_t stream) {
+  RUBATO_ASSIGN_OR_RETURN(std::shared_ptr<const Cudnn> cudnn, Cudnn::Open());
+  RUBATO_ASSIGN_OR_RETURN(const CudnnTarget target, OpenTarget(*cudnn, major, stream));
+  return std::make_unique<Library>(std::move(cudnn), target);
+}
 
 }  // namespace rubato
 

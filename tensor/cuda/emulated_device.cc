@@ -23,7 +23,10 @@ class EmulatedDevice final : public Device {
 
   std::string description() const override { return "an emulated GPU"; }
   DeviceKernels& kernels() override { return kernels_; }
-  std::string fused_by() const override { return queue_.has_fused() ? "plain loops" : ""; }
+  std::string fused_by() const override { return fused().empty() ? "" : "plain loops"; }
+  std::string fused() const override {
+    return FusedNames(queue_.has_attention(), queue_.has_convolutions());
+  }
 
   ~EmulatedDevice() override { Synchronize(); }
 

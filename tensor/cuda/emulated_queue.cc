@@ -94,7 +94,7 @@ bool EmulatedQueue::AskLibrary(const Product& product) {
 
 int64_t EmulatedQueue::AttentionWorkspace(const Attention& attention, int64_t n) {
   if (attention_ == AttentionForm::kProducts || !IsHalf(attention.dtype)) return -1;
-  has_fused_ = true;
+  has_attention_ = true;
   return PlainAttentionWorkspace(attention, n);
 }
 
@@ -113,7 +113,7 @@ int64_t EmulatedQueue::ConvolutionWorkspace(const Convolution& convolution, DTyp
   const bool is_fused =
       convolution_ == ConvolutionForm::kFused && IsHalf(dtype) && CudnnTakes(convolution);
   if (!is_fused) return -1;
-  has_fused_ = true;
+  has_convolutions_ = true;
   return PlainConvolutionWorkspace(n);
 }
 

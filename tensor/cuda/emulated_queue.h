@@ -63,7 +63,9 @@ class EmulatedQueue {
   // Of half floats, if it is asked for, and of what cuDNN takes.
   int64_t ConvolutionWorkspace(const Convolution& convolution, DType dtype, int64_t n);
   void Convolve(const FusedConvolution& fused);
-  bool has_fused() const { return has_fused_; }  // whether there has been any, planned or done
+  // Whether there has been any, planned or done.
+  bool has_attention() const { return has_attention_; }
+  bool has_convolutions() const { return has_convolutions_; }
 
   void Give(Stream stream, std::function<void()> work);
   void Order(Stream waiting, Stream other);
@@ -95,7 +97,7 @@ class EmulatedQueue {
   const EmulatedLibrary library_;
   const AttentionForm attention_;
   const ConvolutionForm convolution_;
-  bool has_fused_ = false;
+  bool has_attention_ = false, has_convolutions_ = false;
   std::vector<double> partials_;
   RandomStream random_;
   std::array<std::deque<Piece>, kStreams> streams_;

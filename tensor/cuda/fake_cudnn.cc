@@ -74,12 +74,23 @@ FakeCudnn& TheFakeCudnn() {
   return fake;
 }
 
-absl::StatusOr<std::unique_ptr<AttentionLibrary>> OpenCudnnAttention(int, cudaStream_t stream) {
+FakeCudnnOpeners& TheFakeCudnnOpeners() {
+  static FakeCudnnOpeners openers;
+  return openers;
+}
+
+absl::StatusOr<std::unique_ptr<AttentionLibrary>> OpenCudnnAttention(int major,
+                                                                     cudaStream_t stream) {
+  const auto opens = TheFakeCudnnOpeners().attention;
+  if (opens != nullptr) return opens(major, stream);
   if (!TheFakeCudnn().is_there) return absl::FailedPreconditionError("there is none");
   return std::make_unique<FakeAttention>(stream);
 }
 
-absl::StatusOr<std::unique_ptr<ConvolutionLibrary>> OpenCudnnConvolution(int, cudaStream_t stream) {
+absl::StatusOr<std::unique_ptr<ConvolutionLibrary>> OpenCudnnConvolution(int major,
+                                                                         cudaStream_t stream) {
+  const auto opens = TheFakeCudnnOpeners().convolution;
+  if (opens != nullptr) return opens(major, stream);
   if (!TheFakeCudnn().is_there) return absl::FailedPreconditionError("there is none");
   return std::make_unique<FakeConvolution>(stream);
 }

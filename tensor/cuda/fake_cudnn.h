@@ -3,8 +3,12 @@
 #ifndef RUBATO_TENSOR_CUDA_FAKE_CUDNN_H_
 #define RUBATO_TENSOR_CUDA_FAKE_CUDNN_H_
 
+#include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "tensor/cuda/attention_library.h"
+#include "tensor/cuda/convolution_library.h"
 #include "tensor/cuda/fused_attention.h"
 #include "tensor/cuda/fused_convolution.h"
 
@@ -19,6 +23,13 @@ struct FakeCudnn {
 
 // The library's one state, as it is now.
 FakeCudnn& TheFakeCudnn();
+
+// What opens others in their place, from now on; null: nothing does.
+struct FakeCudnnOpeners {
+  absl::StatusOr<std::unique_ptr<AttentionLibrary>> (*attention)(int, cudaStream_t) = nullptr;
+  absl::StatusOr<std::unique_ptr<ConvolutionLibrary>> (*convolution)(int, cudaStream_t) = nullptr;
+};
+FakeCudnnOpeners& TheFakeCudnnOpeners();
 
 }  // namespace rubato
 

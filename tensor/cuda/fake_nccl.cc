@@ -308,47 +308,42 @@ ncclResult_t GroupEnd() {
   return matched;
 }
 
+Call CallOf(const char* name, const void* from, void* to, size_t count, ncclDataType_t type,
+            int peer, ncclComm_t communicator, cudaStream_t stream) {
+  return {name, communicator, static_cast<const float*>(from), static_cast<float*>(to), count, type,
+          peer, stream};
+}
+// Of so many values, if it may be made.
+ncclResult_t CheckAndGive(const Call& call, size_t sent, size_t received) {
+  const ncclResult_t checked = CheckCall(call, sent, received);
+  return checked == ncclSuccess ? Give(call) : checked;
+}
+
 ncclResult_t AllGather(const void* from, void* to, size_t count, ncclDataType_t type,
                        ncclComm_t communicator, cudaStream_t stream) {
   const Lock lock;
   const ncclResult_t entered = Enter("ncclAllGather", communicator);
   if (entered != ncclSuccess) return entered;
-  const Call call = {"ncclAllGather",
-                     communicator,
-                     static_cast<const float*>(from),
-                     static_cast<float*>(to),
-                     count,
-                     type,
-                     -1,
-                     stream};
+  const Call call = CallOf("ncclAllGather", from, to, count, type, -1, communicator, stream);
   const size_t ranks = communicator->clique->size();
   const size_t bytes = count * sizeof(float);
   const bool is_in_place = call.from == call.to + communicator->rank * count;
   if (!is_in_place && Overlap(from, bytes, to, ranks * bytes)) {
     return Violation("ncclAllGather: overlapping, and not in place");
   }
-  const ncclResult_t checked = CheckCall(call, count, ranks * count);
-  return checked == ncclSuccess ? Give(call) : checked;
+  return CheckAndGive(call, count, ranks * count);
 }
 ncclResult_t AlltoAll(const void* from, void* to, size_t count, ncclDataType_t type,
                       ncclComm_t communicator, cudaStream_t stream) {
   const Lock lock;
   const ncclResult_t entered = Enter("ncclAlltoAll", communicator);
   if (entered != ncclSuccess) return entered;
-  const Call call = {"ncclAlltoAll",
-                     communicator,
-                     static_cast<const float*>(from),
-                     static_cast<float*>(to),
-                     count,
-                     type,
-                     -1,
-                     stream};
   const size_t values = communicator->clique->size() * count;
   if (Overlap(from, values * sizeof(float), to, values * sizeof(float))) {
     return Violation("ncclAlltoAll: overlapping");
   }
-  const ncclResult_t checked = CheckCall(call, values, values);
-  return checked == ncclSuccess ? Give(call) : checked;
+  return CheckAndGive(CallOf("ncclAlltoAll", from, to, count, type, -1, communicator, stream),
+                      values, values);
 }
 ncclResult_t GiveHalf(const char* name, const void* from, void* to, size_t count,
                       ncclDataType_t type, int peer, ncclComm_t communicator, cudaStream_t stream) {
@@ -357,12 +352,8 @@ ncclResult_t GiveHalf(const char* name, const void* from, void* to, size_t count
   if (peer < 0 || peer >= static_cast<int>(communicator->clique->size())) {
     return Violation(absl::StrCat(name, ": there is no rank ", peer));
   }
-  const Call call = {
-      name, communicator, static_cast<const float*>(from), static_cast<float*>(to), count, type,
-      peer, stream};
-  const ncclResult_t checked =
-      CheckCall(call, from == nullptr ? 0 : count, to == nullptr ? 0 : count);
-  return checked == ncclSuccess ? Give(call) : checked;
+  return CheckAndGive(CallOf(name, from, to, count, type, peer, communicator, stream),
+                      from == nullptr ? 0 : count, to == nullptr ? 0 : count);
 }
 ncclResult_t Send(const void* from, size_t count, ncclDataType_t type, int peer,
                   ncclComm_t communicator, cudaStream_t stream) {

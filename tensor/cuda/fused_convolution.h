@@ -4,8 +4,7 @@
 #define RUBATO_TENSOR_CUDA_FUSED_CONVOLUTION_H_
 
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
+#include <string>
 
 #include "common/base/check.h"
 #include "tensor/convolution.h"
@@ -17,12 +16,12 @@ namespace rubato {
 // where they can be.
 enum class ConvolutionForm { kProducts, kFused };
 
-// "products" in the environment has all convolutions be products.
-constexpr char kConvolutionVariable[] = "RUBATO_CONVOLUTION";
-inline ConvolutionForm ConvolutionFormByEnvironment() {
-  const char* const form = std::getenv(kConvolutionVariable);
-  const bool is_products = form != nullptr && std::strcmp(form, "products") == 0;
-  return is_products ? ConvolutionForm::kProducts : ConvolutionForm::kFused;
+// Device::fused.
+inline std::string FusedNames(bool attention, bool convolutions) {
+  return attention && convolutions ? "attention and convolutions"
+         : attention               ? "attention"
+         : convolutions            ? "convolutions"
+                                   : "";
 }
 
 // What is computed from the two other ones.

@@ -7,6 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
@@ -24,7 +25,6 @@ namespace {
 constexpr absl::Duration kTrialPatience = absl::Minutes(1);
 constexpr absl::Duration kPause = absl::Milliseconds(1);
 constexpr int64_t kTried = 64;  // values that go from each to each
-constexpr char kExchange[] = "an exchange among GPUs";
 
 // One thread gives NCCL all GPUs' parts of an exchange, in a group: so the order is the same for
 // all, and none of them waits on the chip for another whose host thread is not there yet. Nothing
@@ -32,7 +32,13 @@ constexpr char kExchange[] = "an exchange among GPUs";
 // then hang that one process launches (NCCL user guide, "Using NCCL with CUDA Graphs").
 class NcclExchange final : public Exchange {
  public:
-  explicit NcclExchange(std::vector<int> indices) : indices_(std::move(indices)) {}
+  explicit NcclExchange(std::vector<int> indices)
+      : indices_(std::move(indices)),
+        what_(absl::StrCat("an exchange among GPUs ", absl::StrJoin(indices_, ", "))) {
+    for (const int index : indices_) {
+      parts_.push_back(absl::StrCat("GPU ", index, "'s part of ", what_));
+    }
+  }
   ~NcclExchange() override;
 
   absl::Status Open(absl::Duration patience);
@@ -66,6 +72,9 @@ class NcclExchange final : public Exchange {
   void Abort();
 
   const std::vector<int> indices_;
+  // What is said to have failed: all of it or, by GPU, a part.
+  const std::string what_;
+  std::vector<std::string> parts_;
   std::shared_ptr<const Nccl> nccl_;
   std::vector<std::unique_ptr<Device>> gpus_;
   std::vector<cudaStream_t> streams_;
@@ -84,7 +93,7 @@ absl::Status NcclExchange::Open(absl::Duration patience) {
   std::vector<ncclComm_t> communicators(indices_.size());
   RUBATO_RETURN_IF_ERROR(
       nccl_->StatusOf(nccl_->CommInitAll(communicators.data(), gpus(), indices_.data()),
-                      "the opening of an exchange among GPUs"));
+                      absl::StrCat("the opening of ", what_)));
   communicators_ = std::move(communicators);
   const absl::Status tried = TryOut(std::min(patience, kTrialPatience));
   if (!tried.ok()) {
@@ -113,10 +122,10 @@ void NcclExchange::Abort() {
 }
 
 absl::Status NcclExchange::Group(absl::FunctionRef<ncclResult_t(int gpu)> give) const {
-  RUBATO_RETURN_IF_ERROR(nccl_->StatusOf(nccl_->GroupStart(), kExchange));
+  RUBATO_RETURN_IF_ERROR(nccl_->StatusOf(nccl_->GroupStart(), what_));
   absl::Status given;
-  for (int i = 0; i < gpus() && given.ok(); ++i) given = nccl_->StatusOf(give(i), kExchange);
-  const absl::Status ended = nccl_->StatusOf(nccl_->GroupEnd(), kExchange);
+  for (int i = 0; i < gpus() && given.ok(); ++i) given = nccl_->StatusOf(give(i), parts_[i]);
+  const absl::Status ended = nccl_->StatusOf(nccl_->GroupEnd(), what_);
   return given.ok() ? ended : given;
 }
 
@@ -155,10 +164,9 @@ absl::Status NcclExchange::AsyncStatus() const {
   for (int i = 0; i < gpus(); ++i) {
     ncclResult_t error = ncclSuccess;
     RUBATO_RETURN_IF_ERROR(
-        nccl_->StatusOf(nccl_->CommGetAsyncError(communicators_[i], &error), kExchange));
+        nccl_->StatusOf(nccl_->CommGetAsyncError(communicators_[i], &error), parts_[i]));
     if (error == ncclInProgress) continue;
-    RUBATO_RETURN_IF_ERROR(
-        nccl_->StatusOf(error, absl::StrCat(kExchange, ", on GPU ", indices_[i], ",")));
+    RUBATO_RETURN_IF_ERROR(nccl_->StatusOf(error, parts_[i]));
   }
   return absl::OkStatus();
 }
@@ -208,12 +216,12 @@ absl::Status NcclExchange::AwaitTrial(absl::Duration patience) const {
       RUBATO_RETURN_IF_ERROR(AsyncStatus());
       if (!trial.Check(MonotonicNow(), "").ok()) {
         return absl::DeadlineExceededError(
-            absl::StrCat("a first exchange by NCCL has not come to its end in ",
-                         absl::FormatDuration(patience)));
+            absl::StrCat("a first exchange by NCCL has not come to its end on GPU ", indices_[i],
+                         " in ", absl::FormatDuration(patience)));
       }
       absl::SleepFor(kPause);
     }
-    RUBATO_RETURN_IF_ERROR(CudaStatus(error, "a first exchange by NCCL"));
+    RUBATO_RETURN_IF_ERROR(CudaStatus(error, parts_[i].c_str()));
   }
   return AsyncStatus();
 }

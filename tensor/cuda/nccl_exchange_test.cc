@@ -130,8 +130,9 @@ TEST(OpenNcclExchange, RefusesWithASentenceWhateverFailsAndLeavesTheGpus) {
         TheFakeNccl().error = static_cast<ncclResult_t>(error);
         EXPECT_THAT(Open(2),
                     IsError(absl::StatusCode::kInternal,
-                            MatchesRegex("(an exchange|the opening of an exchange) among GPUs.* "
-                                         "failed: a failure of the test's, more of it .NCCL.")))
+                            MatchesRegex("(the opening of |GPU [01]'s part of |)an exchange among "
+                                         "GPUs 0, 1 failed: a failure of the test's, more of it "
+                                         ".NCCL.")))
             << "call " << call;
         ExpectNothingLeft();
       }
@@ -157,7 +158,8 @@ TEST(OpenNcclExchange, RefusesIfAFirstExchangeDoesNotEndAndEndsIt) {
   Begin();
   TheFakeNccl().hangs = true;
   EXPECT_THAT(Open(2), IsError(absl::StatusCode::kDeadlineExceeded,
-                               "a first exchange by NCCL has not come to its end in 200ms"));
+                               "a first exchange by NCCL has not come to its end on GPU 0 in "
+                               "200ms"));
   EXPECT_THAT(TheFakeNccl().calls, Contains("ncclCommAbort").Times(2));
   ExpectNothingLeft();
 }
@@ -167,7 +169,7 @@ TEST(OpenNcclExchange, RefusesIfAFirstExchangeFailsLater) {
   TheFakeNccl().hangs = true;
   TheFakeNccl().fails_later_at = 9;
   EXPECT_THAT(Open(2), IsError(absl::StatusCode::kInternal,
-                               HasSubstr("an exchange among GPUs, on GPU 0, failed: ")));
+                               HasSubstr("GPU 0's part of an exchange among GPUs 0, 1 failed: ")));
   EXPECT_THAT(TheFakeNccl().calls, Contains("ncclCommAbort").Times(2));
   ExpectNothingLeft();
 }
@@ -190,6 +192,8 @@ Ended GoOn(const std::function<void()>& harm) {
 
 TEST(NcclExchange, AFailureEndsTheProcessWithOneSentence) {
   EXPECT_EQ(GoOn([] {}).code, 0);
+  // Of a group: its begin, a call for each GPU, its end.
+  constexpr const char* kParts[] = {"", "GPU 0's part of ", "GPU 1's part of ", ""};
   for (int64_t call = 0; call < 8; ++call) {
     for (int error = 1; error < ncclNumResults; ++error) {
       const Ended ended = GoOn([&] {
@@ -197,9 +201,10 @@ TEST(NcclExchange, AFailureEndsTheProcessWithOneSentence) {
         TheFakeNccl().error = static_cast<ncclResult_t>(error);
       });
       EXPECT_EQ(ended.code, 1) << "call " << call;
-      EXPECT_EQ(ended.said,
-                "error: on the GPUs: an exchange among GPUs failed: a failure of the test's, more "
-                "of it (NCCL)\n");
+      const char* const part = kParts[call % 4];
+      EXPECT_EQ(ended.said, absl::StrCat("error: on the GPUs: ", part,
+                                         "an exchange among GPUs 0, 1 failed: a failure of the "
+                                         "test's, more of it (NCCL)\n"));
     }
   }
 }
@@ -212,7 +217,7 @@ TEST(NcclExchange, AFailureThatShowsLaterEndsAWait) {
   });
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.said,
-              HasSubstr("error: on the GPUs: an exchange among GPUs, on GPU 0, failed"));
+              HasSubstr("error: on the GPUs: GPU 0's part of an exchange among GPUs 0, 1 failed"));
 }
 
 TEST(NcclExchange, OneThatHangsEndsTheProcess) {

@@ -186,6 +186,23 @@ TEST(ThreadBlockTest, SumsOfColumns) {
   }
 }
 
+// As convolutions by cuDNN do, through what is shared: whole tiles and parts of tiles.
+TEST(ThreadBlockTest, TurnedMatrices) {
+  using Kernel = convolution::TurnMatrices<float>;
+  const int64_t matrices = 2, rows = 35, columns = 9;
+  const Values x = Draw(matrices * rows * columns, 1);
+  const int64_t row_tiles = (rows + Kernel::kTile - 1) / Kernel::kTile, column_tiles = 1;
+  const auto turn = [&](auto queue) {
+    Values y(x.size(), 77.0f);
+    queue.Launch(matrices * row_tiles * column_tiles, kUsualThreads,
+                 Kernel{rows, columns, row_tiles, column_tiles, x.data(), y.data()});
+    return y;
+  };
+  const Values expected = turn(LoopQueue()), found = turn(ThreadQueue());
+  EXPECT_EQ(std::memcmp(found.data(), expected.data(), x.size() * sizeof(float)), 0);
+  EXPECT_EQ(found[rows + 3], x[3 * columns + 1]);
+}
+
 TEST(ThreadBlockTest, NormsOfRowsForwardAndBackward) {
   const int64_t rows = 2, columns = 70;
   const Values x = Draw(rows * columns, 1), weight = Draw(columns, 2), dy = Draw(rows * columns, 3);

@@ -110,7 +110,7 @@ std::string JobYaml(const ClusterStepBench& bench, const std::string& data) {
       "version: 1\n"
       "name: bench\n"
       "cluster: {servers: %d, workers: %d, address: \"127.0.0.1:0\"}\n"
-      "device: {type: %s, precision: %s, attention: %s, threads: %d}\n"
+      "device: {type: %s, precision: %s, attention: %s, convolution: %s, threads: %d}\n"
       "data: %s\n"
       "model: %s\n"
       "optimizer: {name: sgd, learning_rate: 0.001, momentum: 0.9}\n"
@@ -118,8 +118,9 @@ std::string JobYaml(const ClusterStepBench& bench, const std::string& data) {
       "train: {batch_size: %d, micro_batches: %d, until: {%s}, on_non_finite: %s}\n"
       "metrics: {every: {steps: %d}, tensorboard: false}\n"
       "evaluation: {every: {epochs: 1000000}}\n",
-      bench.servers, bench.workers, bench.device, bench.precision, bench.attention, bench.threads,
-      data, bench.model, bench.mode, bench.batch * parts, parts * bench.threads,
+      bench.servers, bench.workers, bench.device, bench.precision, bench.attention,
+      bench.convolution, bench.threads, data, bench.model, bench.mode, bench.batch * parts,
+      parts * bench.threads,
       bench.steps > 0 ? absl::StrCat("steps: ", bench.steps)
                       : absl::StrCat("time: ", bench.seconds, "s"),
       bench.precision == "fp16" ? "skip" : "stop", StepsOfALine(bench));

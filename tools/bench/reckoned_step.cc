@@ -108,7 +108,7 @@ absl::StatusOr<std::vector<Work>> WorkOfStep(const BenchSetup& setup, int64_t ba
       const std::unique_ptr<Model> model,
       Model::Create(setup.model, setup.shape, setup.objective, batch, setup.numbers.dtype,
                     Purpose::kTraining,
-                    MakeWorkList(&work, setup.numbers.attention, ConvolutionFormByEnvironment()),
+                    MakeWorkList(&work, setup.numbers.attention, setup.numbers.convolution),
                     Keeping{WaitingSums(accumulate)}));
   const std::vector<float> parameters(model->parameter_count());
   std::vector<float> gradient(parameters.size());

@@ -230,9 +230,8 @@ TEST(ReckonedStep, HasConvolutionsInOnePieceAndAsProducts) {
     EXPECT_EQ(row["flop"], 2 * y * 6 * 5 * 5) << name;
   }
   EXPECT_EQ(names(fused, "convolutions, "), 3);
-  setenv(kConvolutionVariable, "products", 1);
+  subject.convolution = "products";
   const nlohmann::json products = Reckoned(subject);
-  unsetenv(kConvolutionVariable);
   EXPECT_EQ(names(products, "convolutions, "), 0);
   EXPECT_GT(names(products, "ForEachIndex<Fold<"), 0);
 }

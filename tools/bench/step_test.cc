@@ -81,6 +81,11 @@ TEST(BenchStep, MeasuresOnAnEmulatedGpu) {
   EXPECT_THAT(BenchStep(bench, false),
               IsError(absl::StatusCode::kInvalidArgument,
                       HasSubstr("attention: found flash, expected auto or products")));
+  bench.attention = "auto";
+  bench.convolution = "winograd";
+  EXPECT_THAT(BenchStep(bench, false),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      HasSubstr("convolution: found winograd, expected auto or products")));
   bench.precision = "half";
   EXPECT_THAT(BenchStep(bench, false),
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("found half, expected")));

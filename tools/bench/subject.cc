@@ -24,6 +24,8 @@ void AddSubjectFlags(Flags* flags, BenchSubject* subject, std::string* shape) {
   flags->Add("precision", &subject->precision, "P", "on a GPU: float32, tf32, bf16 or fp16");
   flags->Add("attention", &subject->attention, "A",
              "on a GPU: auto, or products (device.attention in a job)");
+  flags->Add("convolution", &subject->convolution, "C",
+             "on a GPU: auto, or products (device.convolution in a job)");
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& shape) {
@@ -47,8 +49,8 @@ absl::StatusOr<BenchSetup> MakeSetup(const BenchSubject& subject) {
   RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   RUBATO_RETURN_IF_ERROR(reader.ReadDocument(
       absl::StrCat("device: {type: ", subject.device, ", precision: ", subject.precision,
-                   ", attention: ", subject.attention, "}"),
-      "--device, --precision and --attention"));
+                   ", attention: ", subject.attention, ", convolution: ", subject.convolution, "}"),
+      "--device, --precision, --attention and --convolution"));
   RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   Complete(job.mutable_model(), &reader.report());
   RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());

@@ -23,6 +23,7 @@ struct BenchSubject {
   std::string device = "cpu";         // or cuda, as in a job
   std::string precision = "float32";  // of a GPU, likewise
   std::string attention = "auto";     // likewise
+  std::string convolution = "auto";   // likewise
   bool opens_device = true;           // or else it stays the CPU, whatever `device` says
 };
 

@@ -80,6 +80,25 @@ TEST_F(CudaDeviceTest, LaunchesOnItsOwnGpu) {
   EXPECT_EQ(fake_.launches, 1);
 }
 
+TEST_F(CudaDeviceTest, TellsOfAKernelsOwnGpu) {
+  auto first = OpenGpu(0, ProductPrecision::kFloat32),
+       second = OpenGpu(1, ProductPrecision::kFloat32);
+  RUBATO_ASSERT_OK(first);
+  RUBATO_ASSERT_OK(second);
+  void* const memory = *(*first)->Allocate(256);
+  KernelSet& kernels = (*first)->kernels();
+  const std::string calls[] = {"the choice of a GPU", "the start of a kernel"};
+  for (int call = 0; call < 2; ++call) {
+    EXPECT_EXIT(
+        {
+          (*second)->Synchronize();
+          fake_.fails_at = static_cast<int64_t>(fake_.calls.size()) + call;
+          kernels.SetToZero(TensorRef::At(memory, DType::kFloat32, {64}));
+        },
+        ::testing::ExitedWithCode(1), "^error: on GPU 0: " + calls[call] + " failed: .*\n$");
+  }
+}
+
 // A GPU is lost: everything fails from then on, and there may be no driver any more.
 TEST_F(CudaDeviceTest, IsDestroyedWithoutAWordAfterAFailure) {
   absl::StatusOr<std::unique_ptr<Model>> model = Open(1);
@@ -129,7 +148,7 @@ TEST_F(CudaDeviceTest, LeavesRoomForWhatCudaTakesLater) {
 // there alone: its bits are others.
 TEST_F(CudaDeviceTest, GivesAttentionToCudnnWhereItIsThereAndTakesIt) {
   struct Found {
-    std::string fused_by, said;
+    std::string fused_by, fused, said;
     size_t runs;
   };
   const auto find = [](DType dtype, bool is_there, bool refuses) {
@@ -146,22 +165,23 @@ TEST_F(CudaDeviceTest, GivesAttentionToCudnnWhereItIsThereAndTakesIt) {
         gradient(parameters.size());
     const std::vector<int32_t> labels(kBatch * 7);
     (*model)->Gradient(parameters, features, {labels, {}}, 1, TensorRef(gradient), [](int64_t) {});
-    Found found = {(*model)->fused_by(), "", TheFakeCudnn().runs.size()};
+    Found found = {(*model)->fused_by(), (*model)->fused(), "", TheFakeCudnn().runs.size()};
     found.said = testing::internal::GetCapturedStderr();
     return found;
   };
   const Found fused = find(DType::kBFloat16, true, false);
   EXPECT_EQ(fused.fused_by, "cuDNN 9.0.1");
+  EXPECT_EQ(fused.fused, "attention");
   EXPECT_EQ(fused.runs, 4u);
   EXPECT_EQ(fused.said, "");
   const Found absent = find(DType::kBFloat16, false, false);
   EXPECT_EQ(absent.fused_by, "");
   EXPECT_EQ(absent.runs, 0u);
-  EXPECT_EQ(absent.said,
-            "warning: on the GPU: attention is products and a softmax: there is none\n");
+  EXPECT_EQ(absent.said, "warning: on GPU 0: attention is products and a softmax: there is none\n");
   for (const Found& other :
        {find(DType::kBFloat16, true, true), find(DType::kFloat32, true, false)}) {
     EXPECT_EQ(other.fused_by, "");
+    EXPECT_EQ(other.fused, "");
     EXPECT_EQ(other.runs, 0u);
   }
 }
@@ -170,7 +190,7 @@ TEST_F(CudaDeviceTest, GivesAttentionToCudnnWhereItIsThereAndTakesIt) {
 // that is not needed.
 TEST_F(CudaDeviceTest, GivesConvolutionsToCudnnWhereItIsThereAndTakesThem) {
   struct Found {
-    std::string fused_by, said;
+    std::string fused_by, fused, said;
     std::vector<ConvolutionPass> passes;
   };
   const auto find = [](const std::string& layers, DType dtype, bool is_there, bool refuses,
@@ -186,7 +206,7 @@ TEST_F(CudaDeviceTest, GivesConvolutionsToCudnnWhereItIsThereAndTakesThem) {
         gradient(parameters.size());
     const std::vector<int32_t> labels(kBatch);
     (*model)->Gradient(parameters, features, {labels, {}}, 1, TensorRef(gradient), [](int64_t) {});
-    Found found = {(*model)->fused_by(), "", {}};
+    Found found = {(*model)->fused_by(), (*model)->fused(), "", {}};
     for (const FusedConvolution& run : TheFakeCudnn().convolutions) {
       found.passes.push_back(run.pass);
     }
@@ -196,6 +216,7 @@ TEST_F(CudaDeviceTest, GivesConvolutionsToCudnnWhereItIsThereAndTakesThem) {
   const std::string layer = "layers { conv2d { out_channels: 4 kernel_size: 3 } }";
   const Found fused = find(layer + layer, DType::kBFloat16, true, false);
   EXPECT_EQ(fused.fused_by, "cuDNN 9.0.1");
+  EXPECT_EQ(fused.fused, "convolutions");
   EXPECT_THAT(fused.passes, ElementsAre(ConvolutionPass::kOutput, ConvolutionPass::kWeightGradient,
                                         ConvolutionPass::kInputGradient))
       << "of the second one: the first takes three colours";
@@ -203,13 +224,14 @@ TEST_F(CudaDeviceTest, GivesConvolutionsToCudnnWhereItIsThereAndTakesThem) {
   const Found absent = find(layer + layer, DType::kBFloat16, false, false);
   EXPECT_EQ(absent.fused_by, "");
   EXPECT_EQ(absent.said,
-            "warning: on the GPU: convolutions are products of matrices: there is none\n");
+            "warning: on GPU 0: convolutions are products of matrices: there is none\n");
   for (const Found& other :
        {find(layer + layer, DType::kBFloat16, true, true),
         find(layer + layer, DType::kFloat32, false, false),
         find("", DType::kBFloat16, false, false),
         find(layer + layer, DType::kBFloat16, true, false, ConvolutionForm::kProducts)}) {
     EXPECT_EQ(other.fused_by, "");
+    EXPECT_EQ(other.fused, "");
     EXPECT_THAT(other.passes, IsEmpty());
     EXPECT_EQ(other.said, "");
   }

@@ -61,11 +61,13 @@ Ended TrainWith(const std::function<void()>& harm) {
   });
 }
 
-void ExpectOneSentence(const Ended& ended, const std::string& of) {
+// Of GPU 1, unless what failed is the question for GPUs.
+void ExpectOneSentence(const Ended& ended, const std::string& call, const std::string& of) {
   EXPECT_EQ(ended.code, 1) << "3 is a leak, -1 a crash or a hang";
   EXPECT_EQ(std::count(ended.said.begin(), ended.said.end(), '\n'), 1);
   EXPECT_TRUE(absl::StartsWith(ended.said, "error: "));
   EXPECT_TRUE(absl::StrContains(ended.said, of));
+  EXPECT_TRUE(call == "cudaGetDeviceCount" || absl::StrContains(ended.said, "GPU 1"));
 }
 
 class CudaFailuresTest : public ::testing::Test {
@@ -101,10 +103,11 @@ class CudaFailuresTest : public ::testing::Test {
     }
     const bool lacks_memory =
         error == cudaErrorMemoryAllocation && absl::StrContains(name, "Malloc");
-    if (lacks_memory && stays) return ExpectOneSentence(ended, "");
-    ExpectOneSentence(ended, name == "cudaGetDeviceCount" ? "this build wants one for CUDA"
-                             : lacks_memory               ? "no memory for"
-                                                          : absl::StrCat("(cudaError", error, ")"));
+    if (lacks_memory && stays) return ExpectOneSentence(ended, name, "");
+    ExpectOneSentence(ended, name,
+                      name == "cudaGetDeviceCount" ? "this build wants one for CUDA"
+                      : lacks_memory               ? "no memory for"
+                                                   : absl::StrCat("(cudaError", error, ")"));
   }
 
   int64_t before_the_end_[2];
@@ -154,9 +157,10 @@ TEST_F(CudaFailuresTest, OfCublasAreToldWhicheverCallFails) {
         EXPECT_EQ(ended.code, 0) << "destructors are exempt";
       } else if (refuses) {  // a product is done in another way, or by another algorithm
         EXPECT_EQ(ended.code, 0);
-        EXPECT_TRUE(absl::StartsWith(ended.said, "warning: "));
+        EXPECT_TRUE(absl::StartsWith(ended.said, "warning: on GPU 1: "));
       } else {
-        ExpectOneSentence(ended, name == "cublasLtCreate" ? "cuBLAS does not start: " : "(cuBLAS)");
+        ExpectOneSentence(ended, name,
+                          name == "cublasLtCreate" ? "cuBLAS does not start on " : "(cuBLAS)");
       }
     }
   }

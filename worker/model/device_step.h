@@ -54,6 +54,7 @@ class DeviceStep {
   int64_t memory_bytes() const { return bytes_; }  // of the device
   int keeps() const { return keeping_.keeps; }
   std::string fused_by() const { return device_->fused_by(); }
+  std::string fused() const { return device_->fused(); }
 
   // See Model.
   void OnNewParameters() {

@@ -64,9 +64,10 @@ class Model {
   const Graph& graph() const {
     return device_step_ != nullptr ? device_step_->graph() : network_->graph();
   }
-  // Of activations and gradients.
-  // The device's (Device::fused_by).
+  // The device's (Device::fused_by, Device::fused).
   std::string fused_by() const { return device_step_ != nullptr ? device_step_->fused_by() : ""; }
+  std::string fused() const { return device_step_ != nullptr ? device_step_->fused() : ""; }
+  // Of activations and gradients.
   int64_t memory_bytes() const {
     return device_step_ != nullptr ? device_step_->memory_bytes() : network_->memory_bytes();
   }

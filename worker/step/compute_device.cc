@@ -1,7 +1,6 @@
 #include "worker/step/compute_device.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 #include <utility>
 
@@ -18,19 +17,6 @@
 
 namespace rubato {
 
-namespace {
-
-// A variable of the environment that may be "auto", as if it were not set, or `other`.
-absl::StatusOr<bool> IsAuto(const char* variable, absl::string_view other) {
-  const char* const set = std::getenv(variable);
-  const absl::string_view found = set == nullptr ? "auto" : set;
-  if (found == "auto" || found == other) return found == "auto";
-  return absl::InvalidArgumentError(
-      absl::StrCat(variable, ": found ", found, ", expected auto or ", other));
-}
-
-}  // namespace
-
 absl::Status FixIsa(const proto::Device& device) {
   const std::string name = proto::Device::Isa_Name(device.isa());  // "ISA_AVX2"
   RUBATO_ASSIGN_OR_RETURN(const Isa isa,
@@ -42,8 +28,6 @@ absl::Status FixIsa(const proto::Device& device) {
 
 GpuNumbers NumbersOf(const proto::Device& device) {
   GpuNumbers numbers;
-  if (device.attention() == proto::Device::ATTENTION_AUTO)
-    numbers.attention = AttentionForm::kFused;
   switch (device.precision()) {
     case proto::Device::PRECISION_FLOAT32:
       break;
@@ -56,6 +40,13 @@ GpuNumbers NumbersOf(const proto::Device& device) {
     case proto::Device::PRECISION_FP16:
       numbers.dtype = DType::kFloat16;
       break;
+  }
+  if (!IsHalf(numbers.dtype)) return numbers;
+  if (device.attention() == proto::Device::ATTENTION_AUTO) {
+    numbers.attention = AttentionForm::kFused;
+  }
+  if (device.convolution() == proto::Device::CONVOLUTION_AUTO) {
+    numbers.convolution = ConvolutionForm::kFused;
   }
   return numbers;
 }
@@ -147,14 +138,13 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
   }
   chosen.precision_ = precision;
   chosen.numbers_ = NumbersOf(device);
-  RUBATO_ASSIGN_OR_RETURN(chosen.exchanges_, IsAuto(kExchangeVariable, "host"));
+  chosen.exchanges_ = device.exchange() == proto::Device::EXCHANGE_AUTO;
   return chosen;
 }
 
 absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open(int i) const {
   if (is_cpu()) return std::unique_ptr<Device>();
-  return host_->Open(gpus_[i], numbers_.products,
-                     IsHalf(numbers_.dtype) ? numbers_.attention : AttentionForm::kProducts);
+  return host_->Open(gpus_[i], numbers_.products, numbers_.attention, numbers_.convolution);
 }
 
 absl::StatusOr<std::unique_ptr<Exchange>> ComputeDevice::OpenExchange(int gpus) const {

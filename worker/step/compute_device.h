@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "tensor/cuda/fused_attention.h"
+#include "tensor/cuda/fused_convolution.h"
 #include "tensor/cuda/product.h"
 #include "tensor/cuda/product_timer.h"
 #include "tensor/device.h"
@@ -31,10 +32,6 @@ struct GpuShare {
 // FailedPrecondition if there are not so many.
 absl::StatusOr<std::vector<int>> GpusOf(const GpuShare& share, int count);
 
-// "host" has the host add what several GPUs of a worker have summed up, and send each of them all
-// parameters; "auto", as if it were not set, has them exchange slices, where NCCL is there.
-constexpr char kExchangeVariable[] = "RUBATO_GPU_EXCHANGE";
-
 // device.isa, for our own kernels and the matrix libraries'. Before any thread computes.
 // FailedPrecondition if this processor lacks it: then nothing has changed.
 absl::Status FixIsa(const proto::Device& device);
@@ -43,7 +40,9 @@ absl::Status FixIsa(const proto::Device& device);
 struct GpuNumbers {
   DType dtype = DType::kFloat32;                           // models' activations
   ProductPrecision products = ProductPrecision::kFloat32;  // of float32
-  AttentionForm attention = AttentionForm::kProducts;      // fused where it can be
+  // In float32 products; else fused where they can be, unless the job wants products.
+  AttentionForm attention = AttentionForm::kProducts;
+  ConvolutionForm convolution = ConvolutionForm::kProducts;
 };
 GpuNumbers NumbersOf(const proto::Device& device);
 
@@ -53,7 +52,7 @@ class ComputeDevice {
   ComputeDevice() = default;
 
   // What device.type says. FailedPrecondition for `cuda` where there is no GPU, saying why, and
-  // where there are too few; InvalidArgument for another kExchangeVariable.
+  // where there are too few.
   static absl::StatusOr<ComputeDevice> Choose(const proto::Device& device,
                                               const GpuShare& share = {});
 

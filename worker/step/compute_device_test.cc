@@ -97,23 +97,38 @@ TEST(ComputeDevice, AttentionIsInOnePieceInHalfFloatsUnlessProductsAreAskedFor) 
   EXPECT_EQ(kept(Device::ATTENTION_AUTO, Device::PRECISION_TF32), rows * 8 * 4);
 }
 
-TEST(ComputeDevice, SeveralGpusExchangeUnlessTheHostIsToAdd) {
-  proto::Device config;
-  config.set_type(proto::Device::TYPE_CUDA);
-  setenv(kTestGpuVariable, "emulated:2", 1);
-  const auto chosen = [&](const char* exchange, int gpus) {
-    if (exchange != nullptr) setenv(kExchangeVariable, exchange, 1);
-    const auto device = ComputeDevice::Choose(config, {0, gpus});
-    unsetenv(kExchangeVariable);
-    return device;
+// Likewise: whether the device asks for workspace tells, and results are named by who computed
+// them.
+TEST(ComputeDevice, ConvolutionsAreInOnePieceInHalfFloatsUnlessProductsAreAskedFor) {
+  using Device = proto::Device;
+  setenv(kTestGpuVariable, "emulated", 1);
+  const auto is_fused = [&](Device::Convolution convolution, Device::Precision precision) {
+    Device device = Of(Device::TYPE_CUDA, precision);
+    device.set_convolution(convolution);
+    const auto chosen = ComputeDevice::Choose(device);
+    RUBATO_EXPECT_OK(chosen);
+    const auto opened = chosen->Open();
+    RUBATO_EXPECT_OK(opened);
+    EXPECT_EQ((*opened)->fused_by(), "") << "before a convolution is asked for";
+    const Convolution layer = {{8, 8, 3, 1, 1}, 16, 16, 1};
+    (*opened)->kernels().ConvolutionScratch(layer, chosen->dtype(), 2);
+    return !(*opened)->fused_by().empty();
   };
-  EXPECT_FALSE(chosen(nullptr, 1)->exchanges());
-  EXPECT_TRUE(chosen(nullptr, 2)->exchanges());
-  EXPECT_TRUE(chosen("auto", 2)->exchanges());
-  EXPECT_FALSE(chosen("host", 2)->exchanges());
-  EXPECT_EQ((*chosen("auto", 2)->OpenExchange(2))->gpus(), 2);
-  EXPECT_THAT(chosen("nccl", 2), IsError(absl::StatusCode::kInvalidArgument,
-                                         "RUBATO_GPU_EXCHANGE: found nccl, expected auto or host"));
+  EXPECT_TRUE(is_fused(Device::CONVOLUTION_AUTO, Device::PRECISION_BF16));
+  EXPECT_TRUE(is_fused(Device::CONVOLUTION_AUTO, Device::PRECISION_FP16));
+  EXPECT_FALSE(is_fused(Device::CONVOLUTION_PRODUCTS, Device::PRECISION_BF16));
+  EXPECT_FALSE(is_fused(Device::CONVOLUTION_AUTO, Device::PRECISION_FLOAT32));
+  unsetenv(kTestGpuVariable);
+}
+
+TEST(ComputeDevice, SeveralGpusExchangeUnlessTheHostIsToAdd) {
+  proto::Device config = Of(proto::Device::TYPE_CUDA);
+  setenv(kTestGpuVariable, "emulated:2", 1);
+  EXPECT_FALSE(ComputeDevice::Choose(config, {0, 1})->exchanges());
+  EXPECT_TRUE(ComputeDevice::Choose(config, {0, 2})->exchanges());
+  EXPECT_EQ((*ComputeDevice::Choose(config, {0, 2})->OpenExchange(2))->gpus(), 2);
+  config.set_exchange(proto::Device::EXCHANGE_HOST);
+  EXPECT_FALSE(ComputeDevice::Choose(config, {0, 2})->exchanges());
   unsetenv(kTestGpuVariable);
 }
 

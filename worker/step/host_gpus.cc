@@ -11,8 +11,9 @@ class NvidiaGpus final : public HostGpus {
   absl::StatusOr<int> Count() const override { return CountGpus(); }
   absl::StatusOr<std::string> Model(int gpu) const override { return GpuModel(gpu); }
   absl::StatusOr<std::unique_ptr<Device>> Open(int gpu, ProductPrecision precision,
-                                               AttentionForm attention) const override {
-    return OpenGpu(gpu, precision, attention);
+                                               AttentionForm attention,
+                                               ConvolutionForm convolution) const override {
+    return OpenGpu(gpu, precision, attention, kGpuPatience, convolution);
   }
   absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer(
       int gpu, ProductPrecision precision) const override {

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "tensor/cuda/fused_attention.h"
+#include "tensor/cuda/fused_convolution.h"
 #include "tensor/cuda/product.h"
 #include "tensor/cuda/product_timer.h"
 #include "tensor/device.h"
@@ -23,7 +24,8 @@ class HostGpus {
   virtual absl::StatusOr<int> Count() const = 0;
   virtual absl::StatusOr<std::string> Model(int gpu) const = 0;
   virtual absl::StatusOr<std::unique_ptr<Device>> Open(int gpu, ProductPrecision precision,
-                                                       AttentionForm attention) const = 0;
+                                                       AttentionForm attention,
+                                                       ConvolutionForm convolution) const = 0;
   virtual absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer(
       int gpu, ProductPrecision precision) const = 0;
   // As OpenNcclExchange (nccl_exchange.h).

@@ -127,9 +127,9 @@ proto::WorkerRegistration ModelValues::Registration() const {
 std::vector<std::string> ModelValues::notes() const {
   std::vector<std::string> notes = data_.notes;
   if (!device_.note().empty()) notes.push_back(device_.note());
-  const std::string fused_by = models_[0]->fused_by();
-  if (!fused_by.empty()) {
-    notes.push_back(absl::StrCat("attention and convolutions in one piece, by ", fused_by));
+  const std::string fused = models_[0]->fused();
+  if (!fused.empty()) {
+    notes.push_back(absl::StrCat(fused, " in one piece, by ", models_[0]->fused_by()));
   }
   if (exchange_ != nullptr) {
     notes.push_back(absl::StrCat("its GPUs add their sums up among themselves, by ",

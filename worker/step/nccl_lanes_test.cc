@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -97,11 +98,13 @@ TEST_F(NcclLanesTest, AFailureEndsTheProcessWithOneSentenceThatNamesTheGpu) {
   EXPECT_GT(told[1], 0);
 }
 
-TEST_F(NcclLanesTest, AFailureOfNcclsEndsTheProcessWithOneSentence) {
+TEST_F(NcclLanesTest, AFailureOfNcclsEndsTheProcessWithOneSentenceThatNamesTheGpu) {
   Calls begin;
   RUBATO_ASSERT_OK(TrainLanes(&ByNccl, [&] { begin = CallsSoFar(); }));
   const int64_t end = CallsSoFar().nccl - 4;  // without those of its end
   EXPECT_EQ(end - begin.nccl, 2 * kUnits * 4);
+  // Of a group: its begin, a call for each GPU, its end.
+  constexpr const char* kParts[] = {"", "GPU 0's part of ", "GPU 1's part of ", ""};
   for (int64_t call = begin.nccl; call < end; ++call) {
     for (int error = 1; error < ncclNumResults; ++error) {
       const auto [code, said] = TrainWith([&] {
@@ -109,9 +112,9 @@ TEST_F(NcclLanesTest, AFailureOfNcclsEndsTheProcessWithOneSentence) {
         TheFakeNccl().error = static_cast<ncclResult_t>(error);
       });
       EXPECT_EQ(code, 1) << "call " << call;
-      EXPECT_EQ(said,
-                "error: on the GPUs: an exchange among GPUs failed: a failure of the test's, more "
-                "of it (NCCL)\n")
+      EXPECT_EQ(said, absl::StrCat("error: on the GPUs: ", kParts[(call - begin.nccl) % 4],
+                                   "an exchange among GPUs 0, 1 failed: a failure of the test's, "
+                                   "more of it (NCCL)\n"))
           << "call " << call;
     }
   }

@@ -44,6 +44,7 @@ class FailingGpu final : public Device {
   std::string description() const override { return gpu_->description(); }
   DeviceKernels& kernels() override { return gpu_->kernels(); }
   std::string fused_by() const override { return gpu_->fused_by(); }
+  std::string fused() const override { return gpu_->fused(); }
   absl::StatusOr<void*> Allocate(int64_t bytes) override { return gpu_->Allocate(bytes); }
   absl::StatusOr<void*> AllocatePinned(int64_t bytes) override {
     return gpu_->AllocatePinned(bytes);
@@ -87,10 +88,12 @@ class TestGpus final : public HostGpus {
   }
 
   absl::StatusOr<std::unique_ptr<Device>> Open(int gpu, ProductPrecision precision,
-                                               AttentionForm attention) const override {
+                                               AttentionForm attention,
+                                               ConvolutionForm convolution) const override {
     EmulatedDeviceOptions options;
     options.precision = precision;
     options.attention = attention;
+    options.convolution = convolution;
     options.seed += gpu;  // each with another order of work
     std::unique_ptr<Device> device = MakeEmulatedDevice(options);
     const char* const fails = std::getenv(kTestGpuFailsVariable);
