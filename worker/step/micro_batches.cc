@@ -6,6 +6,7 @@
 #include "common/base/kernels.h"
 #include "common/base/random.h"
 #include "common/space/reduction_tree.h"
+#include "worker/step/model_pins.h"
 
 namespace rubato {
 
@@ -15,7 +16,7 @@ MicroBatches::MicroBatches(std::vector<Model*> models, const FlatSpace* space, B
     : space_(space),
       reader_(reader),
       seed_(seed),
-      buffers_(space->values(), std::move(arena)),
+      buffers_(space->values(), std::move(arena), PinIn(models)),
       lacks_spare_(is_split),
       exchange_(exchange) {
   for (Model* model : models) {
