@@ -282,11 +282,11 @@ void MicroBatches::ComputeBeside(const Work& work, const Task& task, Lane* lane)
   };
 }
 
-int64_t MicroBatches::MaxBuffers(int64_t leaves, Range node, int64_t threads) {
+int64_t MicroBatches::MaxBuffers(int64_t leaves, Range node, int64_t lanes, int keeps) {
   const ReductionTree tree(leaves);
   std::vector<Range> sums;
   size_t most = 0;
-  for (const LaneRound& round : PlanLanes(node, threads, /*keeps=*/0)) {
+  for (const LaneRound& round : PlanLanes(node, lanes, keeps)) {
     most = std::max(most, sums.size() + round.items.size());
     for (Range sum : round.items) {
       while (!(sum == node) && !sums.empty() && tree.Sibling(sum) == sums.back()) {
