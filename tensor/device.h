@@ -58,6 +58,11 @@ class Device {
   // to 256 bytes, until the device goes. ResourceExhausted, saying how much there was.
   virtual absl::StatusOr<void*> Allocate(int64_t bytes) = 0;
   virtual absl::StatusOr<void*> AllocatePinned(int64_t bytes) = 0;
+  // Whole pages of the host's memory, which stay where they are until Unpin: from now on the device
+  // reads and writes there by itself, as in what AllocatePinned gives. False if it cannot; then a
+  // warning has said why, once. Unpin comes when no work is left that uses them.
+  virtual bool Pin(void* /*host*/, int64_t /*bytes*/) { return false; }
+  virtual void Unpin(void* /*host*/) {}
   virtual int64_t free_bytes() const = 0;
   virtual int64_t total_bytes() const = 0;
   // What libraries and recordings take of the free memory later, by themselves.
@@ -84,6 +89,8 @@ class Device {
   virtual void BeginRecording() = 0;
   virtual int EndRecording() = 0;
   virtual void Replay(int recording) = 0;
+  // It is not replayed any more.
+  virtual void Forget(int /*recording*/) {}
 };
 
 }  // namespace rubato

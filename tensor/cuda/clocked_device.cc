@@ -128,6 +128,7 @@ class ClockedDevice final : public Device {
     return memory;
   }
   absl::StatusOr<void*> AllocatePinned(int64_t bytes) override { return Allocate(bytes); }
+  bool Pin(void* host, int64_t) override { return memory_.Has(host); }
   int64_t free_bytes() const override { return kBytes; }
   int64_t total_bytes() const override { return kBytes; }
   int64_t reserved_bytes() const override { return 0; }

@@ -29,6 +29,8 @@ struct LeftOut {
 //     ordered as it was recorded, and not with other work of the streams in which it was.
 // The library of products has no algorithm: they are kernels.
 //
+// What AllocatePinned has given can be pinned: for a test it is memory that others own.
+//
 // `races` gets a sentence for each pair of actors that race, once; `orders` each Order ("waiting
 // after other"). Both must outlive the device. The host may access pinned memory only from the
 // calling thread.

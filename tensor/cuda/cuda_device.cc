@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +25,7 @@
 #include "tensor/cuda/cuda_queue.h"
 #include "tensor/cuda/nccl_gpu.h"
 #include "tensor/cuda/no_gpu.h"
+#include "tensor/cuda/registered_memory.h"
 #include "tensor/cuda/used_gpu.h"
 
 namespace rubato {
@@ -84,7 +86,8 @@ class ConvolutionsWhenAsked final : public ConvolutionLibrary {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, absl::Duration patience) : index_(index), patience_(patience) {}
+  CudaDevice(int index, absl::Duration patience)
+      : index_(index), patience_(patience), registered_(index) {}
   ~CudaDevice() override;
 
   absl::Status Open(ProductPrecision precision, AttentionForm attention,
@@ -103,6 +106,8 @@ class CudaDevice final : public Device {
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
   absl::StatusOr<void*> AllocatePinned(int64_t bytes) override;
+  bool Pin(void* host, int64_t bytes) override { return registered_.Add(host, bytes); }
+  void Unpin(void* host) override { registered_.Remove(host); }
   int64_t free_bytes() const override { return Memory().first; }
   int64_t total_bytes() const override { return Memory().second; }
   int64_t reserved_bytes() const override { return kReserved; }
@@ -154,6 +159,10 @@ class CudaDevice final : public Device {
     Use();
     CheckCuda(cudaGraphLaunch(recordings_[recording], At(Stream::kCompute)), "a step");
   }
+  void Forget(int recording) override {  // unchecked, as a destructor: it may come from one
+    cudaSetDevice(index_);
+    cudaGraphExecDestroy(std::exchange(recordings_[recording], nullptr));
+  }
 
   cudaStream_t At(Stream stream) const { return streams_[static_cast<int>(stream)]; }
   void set_look(std::function<void()> look) { look_ = std::move(look); }
@@ -190,6 +199,7 @@ class CudaDevice final : public Device {
   std::array<cudaStream_t, kStreams> streams_ = {};
   std::array<cudaEvent_t, kStreams> events_ = {};
   std::vector<void*> memory_, pinned_;
+  RegisteredMemory registered_;
   std::vector<cudaGraphExec_t> recordings_;
   std::unique_ptr<CublasHandle> cublas_;
   std::unique_ptr<AttentionLibrary> attention_;      // or null
@@ -253,7 +263,9 @@ CudaDevice::~CudaDevice() {
       absl::SleepFor(kPause);
     }
   }
-  for (cudaGraphExec_t recording : recordings_) cudaGraphExecDestroy(recording);
+  for (cudaGraphExec_t recording : recordings_) {
+    if (recording != nullptr) cudaGraphExecDestroy(recording);
+  }
   kernels_.reset();
   attention_.reset();
   convolution_.reset();

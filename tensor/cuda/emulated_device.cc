@@ -16,6 +16,7 @@ class EmulatedDevice final : public Device {
   explicit EmulatedDevice(const EmulatedDeviceOptions& options)
       : total_(options.memory_bytes),
         reserved_(options.reserved_bytes),
+        pins_(options.pins),
         free_(options.memory_bytes),
         queue_(options.precision, options.seed, options.library, options.attention,
                options.convolution),
@@ -48,6 +49,7 @@ class EmulatedDevice final : public Device {
     std::memset(memory_.back().get(), 0xff, rounded);
     return memory_.back().get();
   }
+  bool Pin(void*, int64_t) override { return pins_; }
   int64_t free_bytes() const override { return free_; }
   int64_t total_bytes() const override { return total_; }
   int64_t reserved_bytes() const override { return reserved_; }
@@ -84,6 +86,7 @@ class EmulatedDevice final : public Device {
   };
 
   const int64_t total_, reserved_;
+  const bool pins_;
   int64_t free_;
   std::vector<std::unique_ptr<void, Free>> memory_;
   int64_t signals_ = 0;

@@ -25,6 +25,7 @@ struct EmulatedDeviceOptions {
   AttentionForm attention = AttentionForm::kProducts;
   ConvolutionForm convolution = ConvolutionForm::kProducts;
   int64_t columns = kColumns;  // see ConvolutionKernels
+  bool pins = true;            // the host's memory
 };
 
 // A GPU's kernels, streams and transfers on the CPU, slowly: for tests on machines without one. Its

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,6 +43,8 @@ struct Runtime {
   cudaError_t fault = cudaSuccess;
   std::map<char*, int64_t> memory;  // of the host's and of all GPUs', with lengths
   std::map<char*, int> of_gpus;     // and whose
+  // Of the host's, what others own, and which GPU's alone it is; -1: all GPUs'.
+  std::map<char*, int> registered;
   int64_t used = 0;
 };
 
@@ -122,12 +125,17 @@ cudaError_t EnterWait(const char* name, cudaStream_t stream) {
   return Fail(cudaErrorStreamCaptureUnsupported);
 }
 
-// That both ends lie in memory that is there.
-bool IsThere(const void* address, size_t bytes) {
+// That both ends lie in memory that is there, for that GPU if it is one's alone.
+bool IsThere(const void* address, size_t bytes, int gpu = -1) {
+  const Runtime& r = TheRuntime();
   char* const begin = static_cast<char*>(const_cast<void*>(address));
-  auto after = TheRuntime().memory.upper_bound(begin);
-  if (after == TheRuntime().memory.begin()) return false;
+  auto after = r.memory.upper_bound(begin);
+  if (after == r.memory.begin()) return false;
   --after;
+  const auto registered = r.registered.find(after->first);
+  if (registered != r.registered.end() && registered->second >= 0 && registered->second != gpu) {
+    return false;
+  }
   return begin + bytes <= after->first + after->second;
 }
 
@@ -152,7 +160,8 @@ cudaError_t GiveBack(void* memory, bool of_gpu) {
   Runtime& r = TheRuntime();
   if (memory == nullptr) return cudaSuccess;
   const auto found = r.memory.find(static_cast<char*>(memory));
-  if (found == r.memory.end() || r.of_gpus.count(found->first) != (of_gpu ? 1u : 0u)) {
+  if (found == r.memory.end() || r.of_gpus.count(found->first) != (of_gpu ? 1u : 0u) ||
+      r.registered.count(found->first) > 0) {
     return Fail(cudaErrorInvalidValue);
   }
   if (of_gpu) {
@@ -301,6 +310,39 @@ cudaError_t cudaFreeHost(void* memory) {
   const cudaError_t error = Enter("cudaFreeHost");
   return error != cudaSuccess ? error : GiveBack(memory, /*of_gpu=*/false);
 }
+// Of pages that nothing else has registered (CUDA Runtime API, "Memory Management").
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
+  const Lock lock;
+  const cudaError_t error = Enter("cudaHostRegister");
+  if (error != cudaSuccess) return error;
+  auto& r = TheRuntime();
+  char* const begin = static_cast<char*>(memory);
+  if (r.told.refuses_memory) return Fail(cudaErrorNotSupported);
+  if (reinterpret_cast<uintptr_t>(begin) % 4096 != 0 || bytes % 4096 != 0 || bytes == 0) {
+    return Fail(cudaErrorInvalidValue);  // CUDA takes it; here pages are nobody else's
+  }
+  const auto after = r.memory.lower_bound(begin);
+  if ((after != r.memory.begin() && std::prev(after)->first + std::prev(after)->second > begin) ||
+      (after != r.memory.end() && after->first < begin + bytes)) {
+    return Fail(cudaErrorHostMemoryAlreadyRegistered);
+  }
+  r.memory[begin] = static_cast<int64_t>(bytes);
+  r.registered[begin] = (flags & cudaHostRegisterPortable) != 0 ? -1 : ThisThread().device;
+  ++r.told.live;
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* memory) {
+  const Lock lock;
+  const cudaError_t error = Enter("cudaHostUnregister");
+  if (error != cudaSuccess) return error;
+  auto& r = TheRuntime();
+  if (r.registered.erase(static_cast<char*>(memory)) == 0) {
+    return Fail(cudaErrorHostMemoryNotRegistered);
+  }
+  r.memory.erase(static_cast<char*>(memory));
+  --r.told.live;
+  return cudaSuccess;
+}
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   const Lock lock;
@@ -310,9 +352,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   (kind == cudaMemcpyHostToDevice ? told.bytes_up : told.bytes_down) += bytes;
   const void* const of_gpu = kind == cudaMemcpyHostToDevice ? to : from;
   const void* const of_host = kind == cudaMemcpyHostToDevice ? from : to;
-  if (!IsThere(of_gpu, bytes)) return Fail(cudaErrorInvalidValue);
-  if (!told.copies_all_host && !IsThere(of_host, bytes)) return Fail(cudaErrorInvalidValue);
+  const auto is_there = [=, any = told.copies_all_host, gpu = stream->device] {
+    return IsThere(of_gpu, bytes) && (any || IsThere(of_host, bytes, gpu));
+  };
+  if (!is_there()) return Fail(cudaErrorInvalidValue);
   return GiveToFakeStream(stream, [=] {
+    if (!is_there()) return cudaErrorIllegalAddress;  // in a recording that is older than that
     std::memcpy(to, from, bytes);
     return cudaSuccess;
   });

@@ -33,13 +33,14 @@ struct FakeCuda {
   bool stays = false;                       // and so do all after it, as after a fault of a kernel
   bool hangs = false;                       // streams are never done
   bool copies_all_host = false;             // also what was not taken as pinned memory
+  bool refuses_memory = false;              // to be registered
   std::function<FakeWork(const FakeLaunch&)> prepares;  // what a kernel does; null: nothing
 
   std::vector<std::string> calls;        // names, in order
   int64_t launches = 0;                  // of kernels, in streams or recordings
   std::vector<std::string> kernels;      // of these, by the linker's names
   int64_t bytes_up = 0, bytes_down = 0;  // copied to and from GPUs, likewise
-  int64_t live = 0;  // streams, events, graphs and pieces of memory not given back
+  int64_t live = 0;  // streams, events, graphs and memory not given back, or still registered
 };
 
 // The runtime's one state, as it is now. What it is told anew holds from then on.

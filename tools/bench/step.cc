@@ -23,6 +23,7 @@
 #include "tools/bench/reckoned_step.h"
 #include "tools/bench/yardsticks.h"
 #include "worker/model/model.h"
+#include "worker/model/pages.h"
 #include "worker/model/presets.h"
 #include "worker/step/micro_batches.h"
 
@@ -114,6 +115,25 @@ std::string OnGpu(const StepBench& bench, const BenchSetup& setup, double second
       operations / seconds * 1e-9, static_cast<double>(model.memory_bytes()) * 1e-6);
 }
 
+// A step on a GPU as often as `bench.seconds` allow: parameters come from, and the gradient goes
+// to, memory that is pinned, as a worker's is (worker/step/pin_memory.h). The median.
+double SecondsOnGpu(const StepBench& bench, const BenchSetup& setup, Model* model,
+                    const std::vector<float>& initial) {
+  const Pages parameters(model->parameter_count()), gradient(model->parameter_count());
+  std::copy(initial.begin(), initial.end(), parameters.values().begin());
+  const auto pins = std::make_pair(model->Pin(parameters.memory(), parameters.bytes()),
+                                   model->Pin(gradient.memory(), gradient.bytes()));
+  const std::vector<Summing> summings = SummingsOf(bench.accumulate, {0, bench.accumulate});
+  return MedianSeconds(bench.seconds, [&] {
+    model->OnNewParameters();
+    for (const Summing& summing : summings) {
+      model->GradientOnDevice(
+          ConstTensorRef(parameters.values()), setup.features, {setup.labels, {}}, 0,
+          TensorRef(gradient.values()), summing, [](int64_t) {}, AllHaveArrived);
+    }
+  });
+}
+
 // A step as often as `bench.seconds` allow, from PyTorch's initial parameters. The median.
 double SecondsOfStep(const StepBench& bench, const BenchSetup& setup, Model* model,
                      const ParameterGroups& groups, std::vector<float>* parameters) {
@@ -125,19 +145,10 @@ double SecondsOfStep(const StepBench& bench, const BenchSetup& setup, Model* mod
     InitializeRange(parameter, 1, begin, absl::MakeSpan(*parameters).subspan(begin, size));
     begin += size;
   }
+  if (!setup.device.is_cpu()) return SecondsOnGpu(bench, setup, model, *parameters);
   const std::vector<absl::Span<float>> slots = {absl::MakeSpan(slot)};
   int64_t count = 0;
-  const std::vector<Summing> summings = SummingsOf(bench.accumulate, {0, bench.accumulate});
   return MedianSeconds(bench.seconds, [&] {
-    if (!setup.device.is_cpu()) {
-      model->OnNewParameters();
-      for (const Summing& summing : summings) {
-        model->GradientOnDevice(
-            *parameters, setup.features, {setup.labels, {}}, 0, TensorRef(gradient), summing,
-            [](int64_t) {}, AllHaveArrived);
-      }
-      return;
-    }
     model->Gradient(*parameters, setup.features, {setup.labels, {}}, 0, TensorRef(gradient),
                     [](int64_t) {});
     const auto rate_of = [](double rate) { return static_cast<float>(rate); };

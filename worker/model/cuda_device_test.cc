@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "tensor/cuda/fake_cuda.h"
 #include "tensor/cuda/fake_cudnn.h"
 #include "worker/model/model.h"
+#include "worker/model/pages.h"
 #include "worker/model/preset_trajectory.h"
 
 namespace rubato {
@@ -66,6 +68,78 @@ TEST_F(CudaDeviceTest, GivesBackAllThatItTook) {
   EXPECT_GT(fake_.launches, 10);
   EXPECT_EQ(fake_.live, 0);
   EXPECT_TRUE(TheFakeCublas().violations.empty());
+}
+
+// Pages of others: registered once for all GPUs, whoever comes first, and given back; and where
+// that cannot be, all goes on as without, with one warning.
+TEST_F(CudaDeviceTest, RegistersTheHostsMemoryIfItCan) {
+  const Pages parameters(100), gradient(100);
+  const auto count = [&](const char* call) {
+    return std::count(fake_.calls.begin(), fake_.calls.end(), call);
+  };
+  for (const bool fails : {false, true}) {
+    fake_ = FakeCuda();
+    absl::StatusOr<std::unique_ptr<Model>> model = Open(1), other = Open(0);
+    RUBATO_ASSERT_OK(model);
+    RUBATO_ASSERT_OK(other);
+    testing::internal::CaptureStderr();
+    fake_.error = cudaErrorNotSupported;
+    // The call behind the choice of the GPU.
+    for (const Pages* pages : {&parameters, &gradient}) {
+      fake_.fails_at = fails ? static_cast<int64_t>(fake_.calls.size()) + 1 : -1;
+      auto pin = (*model)->Pin(pages->memory(), pages->bytes());
+      fake_.fails_at = -1;
+      EXPECT_EQ(pin == nullptr, fails);
+      if (fails) continue;
+      auto another = (*other)->Pin(pages->memory(), pages->bytes());
+      EXPECT_NE(another, nullptr);
+      for (int i = 0; i < 3; ++i) {
+        const std::vector<float> features(kBatch * 5);
+        const std::vector<int32_t> labels(kBatch);
+        const int64_t size = (*model)->parameter_count();
+        (*model)->Gradient(ConstTensorRef(parameters.values().first(size)), features, {labels, {}},
+                           1, TensorRef(gradient.values().first(size)), [](int64_t) {});
+      }
+    }
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said, fails ? "warning: on the GPU: parameters and gradients are copied once more on "
+                            "the host: registering 4096 bytes of its memory failed: a failure of "
+                            "the test's (cudaError801)\n"
+                          : "");
+    EXPECT_EQ(count("cudaHostUnregister"), fails ? 0 : 2);
+    EXPECT_EQ(count("cudaGraphExecDestroy"), fails ? 0 : 1) << "of the steps to that gradient";
+    model->reset();
+    other->reset();
+    EXPECT_EQ(fake_.live, 0);
+  }
+}
+
+// What is unregistered is the GPU's no more, in a recording either; and what somebody else has
+// registered cannot be registered again.
+TEST_F(CudaDeviceTest, UsesNothingThatIsNotRegistered) {
+  auto gpu = OpenGpu(1, ProductPrecision::kFloat32);
+  RUBATO_ASSERT_OK(gpu);
+  void* const memory = *(*gpu)->Allocate(64);
+  const Pages host(64);
+  const auto copy = [&] { (*gpu)->Upload(Stream::kCompute, host.memory(), memory, 64); };
+  EXPECT_EXIT(copy(), ::testing::ExitedWithCode(1),
+              "^error: on GPU 1: a copy to the GPU failed: .*cudaError1\\)\n$");
+  ASSERT_TRUE((*gpu)->Pin(host.memory(), host.bytes()));
+  copy();
+  (*gpu)->BeginRecording();
+  copy();
+  const int recording = (*gpu)->EndRecording();
+  (*gpu)->Replay(recording);
+  (*gpu)->Unpin(host.memory());
+  EXPECT_EXIT((*gpu)->Replay(recording), ::testing::ExitedWithCode(1),
+              "^error: on GPU 1: a step failed: .*cudaError700\\)\n$");
+  (*gpu)->Forget(recording);
+
+  ASSERT_EQ(cudaHostRegister(host.memory(), host.bytes(), cudaHostRegisterDefault), cudaSuccess);
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE((*gpu)->Pin(host.memory(), host.bytes()));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("(cudaError712)\n"));
+  ASSERT_EQ(cudaHostUnregister(host.memory()), cudaSuccess);
 }
 
 // Kernels that come first, in a thread whose GPU was another's a moment ago.

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "worker/model/device_layout.h"
+#include "worker/model/device_room.h"
 
 namespace rubato {
 namespace {
@@ -25,34 +23,9 @@ TensorRef At(void* memory, int64_t offset, DType dtype, int64_t size) {
   return TensorRef::At(static_cast<char*>(memory) + offset, dtype, {size});
 }
 
-std::string Gigabytes(int64_t bytes) {
-  return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / (1 << 30));
-}
-
 void* Address(const ConstTensorRef& tensor) { return const_cast<void*>(tensor.address()); }
 
 int64_t BytesOf(const ConstTensorRef& tensor) { return tensor.size() * BytesOf(tensor.dtype()); }
-
-// Of a device with room for `room` bytes; batches of n take bytes_for(n). Says how many would fit.
-absl::Status DoesNotFit(const Device& device, int64_t room, Purpose purpose, int64_t batch,
-                        absl::FunctionRef<int64_t(int64_t n)> bytes_for) {
-  int64_t fits = 0;
-  for (int64_t below = batch; below - fits > 1;) {
-    const int64_t middle = (fits + below) / 2;
-    (bytes_for(middle) <= room ? fits : below) = middle;
-  }
-  const std::string reserved = device.reserved_bytes() == 0
-                                   ? ""
-                                   : absl::StrCat(" beside ", Gigabytes(device.reserved_bytes()),
-                                                  " that its libraries take");
-  return absl::ResourceExhaustedError(absl::StrCat(
-      device.description(), " has ", Gigabytes(std::max<int64_t>(room, 0)), " free of ",
-      Gigabytes(device.total_bytes()), reserved, "; ",
-      purpose == Purpose::kEvaluation ? "evaluation" : "training", " in batches of ", batch,
-      " needs ", Gigabytes(bytes_for(batch)), ", ",
-      fits == 0 ? "and even single samples do not fit"
-                : absl::StrCat(fits, " would fit (train.batch_size over train.micro_batches)")));
-}
 
 }  // namespace
 
@@ -130,16 +103,57 @@ void DeviceStep::BeginParameters() {
   has_stepped_ = has_overflowed_ = false;
 }
 
+bool DeviceStep::Pin(void* host, int64_t bytes) {
+  if (!device_->Pin(host, bytes)) return false;
+  pinned_[static_cast<char*>(host)] = bytes;
+  return true;
+}
+
+void DeviceStep::Unpin(void* host) {
+  char* const begin = static_cast<char*>(host);
+  const auto pinned = pinned_.find(begin);
+  for (auto it = recordings_.begin(); it != recordings_.end();) {
+    char* const target = std::get<4>(it->first);
+    if (target < begin || target >= begin + pinned->second) {
+      ++it;
+      continue;
+    }
+    Forget(&it->second);
+    it = recordings_.erase(it);
+  }
+  pinned_.erase(pinned);
+  device_->Unpin(host);
+}
+
+void DeviceStep::Forget(Recording* recording) {
+  for (const int id : recording->ids) device_->Forget(id);
+  recording->ids.clear();
+}
+
+bool DeviceStep::IsPinned(const ConstTensorRef& host) const {
+  char* const begin = static_cast<char*>(Address(host));
+  auto after = pinned_.upper_bound(begin);
+  if (after == pinned_.begin()) return false;
+  --after;
+  return begin + BytesOf(host) <= after->first + after->second;
+}
+
 bool DeviceStep::SendRange(Range values, const ConstTensorRef& parameters, AwaitParameters await) {
   const int64_t most = kPartBytes / BytesOf(value_);
+  const bool is_pinned = IsPinned(parameters);
   // While one part crosses, the host copies the next.
   for (int64_t begin = values.begin; begin < values.end; begin += most) {
     const int64_t size = std::min(most, values.end - begin);
     if (!await({begin, begin + size})) return false;
-    const ConstTensorRef staged = staged_parameters_.Slice(begin, {size});
-    std::memcpy(Address(staged), parameters.Slice(begin, {size}).address(), BytesOf(staged));
-    device_->Upload(Stream::kUpload, staged.address(), Address(parameters_.Slice(begin, {size})),
-                    BytesOf(staged));
+    ConstTensorRef part = parameters.Slice(begin, {size});
+    if (!is_pinned) {
+      const ConstTensorRef staged = staged_parameters_.Slice(begin, {size});
+      std::memcpy(Address(staged), part.address(), BytesOf(part));
+      copied_bytes_ += BytesOf(part);
+      part = staged;
+    }
+    device_->Upload(Stream::kUpload, part.address(), Address(parameters_.Slice(begin, {size})),
+                    BytesOf(part));
   }
   return true;
 }
@@ -256,8 +270,7 @@ void DeviceStep::FinishPart(const Part& part, const Summing& summing) {
   device_->Order(Stream::kDownload, Stream::kCompute);
   if (!summing.stays) {
     device_->Download(Stream::kDownload, sum.address(),
-                      Address(staged_gradient_.Slice(part.begin, {part.end - part.begin})),
-                      BytesOf(sum));
+                      Address(target_.Slice(part.begin, {part.end - part.begin})), BytesOf(sum));
   }
   device_->Signal(Stream::kDownload);
   parts_.push_back(part);
@@ -308,7 +321,7 @@ bool DeviceStep::RunGradient(int64_t n, const Summing& summing, Recording* recor
     recording->ids.push_back(device_->EndRecording());
     device_->Replay(recording->ids.back());
   };
-  recording->ids.clear();
+  Forget(recording);  // of a step that ended early
   const bool is_done = EnqueueGradient(n, summing, [&](size_t i) {
     if (records && i > 0) replay();
     if (!send(i)) return false;
@@ -356,7 +369,10 @@ std::optional<BatchResult> DeviceStep::Gradient(const ConstTensorRef& parameters
   BeginParameters();
   if (n > 0) Stage(features, targets, key);
   device_->ResetSignals();
-  Recording& recording = recordings_[{n, kept_, summing.adds, summing.leaves, summing.stays}];
+  const bool comes = summing.leaves && !summing.stays, is_pinned = comes && IsPinned(gradient);
+  target_ = is_pinned ? gradient : staged_gradient_;
+  Recording& recording = recordings_[{n, kept_, summing.adds, summing.leaves,
+                                      comes ? static_cast<char*>(Address(target_)) : nullptr}];
   const auto send = [&](size_t segment) {
     if (n > 0) return SendParameters(segment, parameters, await);
     bool sent = true;  // zeros need none, but the next micro-batch may
@@ -369,10 +385,11 @@ std::optional<BatchResult> DeviceStep::Gradient(const ConstTensorRef& parameters
   for (size_t i = 0; i < recording.parts.size(); ++i) {  // none if nothing leaves
     const Part& part = recording.parts[i];
     device_->AwaitSignals(static_cast<int64_t>(i) + 1);
-    if (!summing.stays) {
+    if (comes && !is_pinned) {
       const ConstTensorRef values = staged_gradient_.Slice(part.begin, {part.end - part.begin});
       std::memcpy(Address(gradient.Slice(part.begin, {part.end - part.begin})), values.address(),
                   BytesOf(values));
+      copied_bytes_ += BytesOf(values);
     }
     ready(part.begin);
   }

@@ -56,6 +56,14 @@ class DeviceStep {
   std::string fused_by() const { return device_->fused_by(); }
   std::string fused() const { return device_->fused(); }
 
+  // From now on, until Unpin, the device itself reads parameters and writes gradients that lie
+  // there; whole pages. False if it cannot. They are copied through memory of its own otherwise,
+  // so many bytes so far.
+  bool Pin(void* host, int64_t bytes);
+  void Unpin(void* host);
+  bool IsPinned(const ConstTensorRef& host) const;
+  int64_t copied_bytes() const { return copied_bytes_; }
+
   // See Model.
   void OnNewParameters() {
     ++version_;
@@ -106,6 +114,7 @@ class DeviceStep {
   bool EnqueueForward(int64_t n, bool training, BeginSegment begin);
   // Those segments, as they come or recorded; `send` sends what each reads. False likewise.
   bool RunGradient(int64_t n, const Summing& summing, Recording* recording, BeginSegment send);
+  void Forget(Recording* recording);
   void EnqueueLoss(int64_t n);
   // Of the gradient: a part that is whole, and parts of nothing but zeros.
   void FinishPart(const Part& part, const Summing& summing);
@@ -145,8 +154,12 @@ class DeviceStep {
   // others put there.
   int64_t version_ = 0, sent_ = -1, there_ = -1;
   bool sends_ = false;  // they are new in the call at hand
-  // Of gradients: by the size of the batch, how many are kept, and the summing.
-  std::map<std::tuple<int64_t, int, int, bool, bool>, Recording> recordings_;
+  // Of gradients: by the size of the batch, how many are kept, the summing, and where the sum comes
+  // to on the host, or null.
+  std::map<std::tuple<int64_t, int, int, bool, char*>, Recording> recordings_;
+  TensorRef target_;                 // where it comes to: the caller's memory, or staged_gradient_
+  std::map<char*, int64_t> pinned_;  // of others, with lengths
+  int64_t copied_bytes_ = 0;
 };
 
 }  // namespace rubato

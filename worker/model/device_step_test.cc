@@ -21,6 +21,7 @@
 #include "tensor/cuda/tested_gpu.h"
 #include "tests/golden.h"
 #include "worker/model/model.h"
+#include "worker/model/pages.h"
 #include "worker/model/preset_trajectory.h"
 
 namespace rubato {
@@ -253,6 +254,43 @@ TEST_P(DeviceStepTest, WaitsForParametersPartByPart) {
     EXPECT_EQ(result->loss_sum, loss);
     EXPECT_EQ(gradient, expected);
   }
+}
+
+// Parameters and gradients in memory that the device reads and writes by itself, in more places
+// than one and until it is unpinned: the same values, and nothing is copied on the host.
+TEST_P(DeviceStepTest, CopiesNothingOnTheHostWhereMemoryIsPinned) {
+  const Problem p = Mlp(4, 400);
+  const int64_t size = static_cast<int64_t>(p.parameters.size());
+  auto model = OnDevice(p, 4, DType::kFloat32);
+  RUBATO_ASSERT_OK(model);
+  const Pages parameters(size), gradients[2] = {Pages(size), Pages(size)};
+  std::copy(p.parameters.begin(), p.parameters.end(), parameters.values().begin());
+  const auto run = [&](const Pages& gradient, uint64_t key) {
+    std::fill(gradient.values().begin(), gradient.values().end(), 77.0f);
+    (*model)->OnNewParameters();
+    (*model)->Gradient(ConstTensorRef(parameters.values()), p.features, {p.labels, {}}, key,
+                       TensorRef(gradient.values()), kIgnore);
+    return std::vector<float>(gradient.values().begin(), gradient.values().end());
+  };
+  std::vector<std::vector<float>> expected;
+  for (uint64_t key = 0; key < 8; ++key) expected.push_back(run(gradients[0], key));
+  int64_t copied = (*model)->copied_bytes();
+  EXPECT_EQ(copied, 8 * 2 * size * 4) << "to and fro";
+  {
+    const auto pin = (*model)->Pin(parameters.memory(), parameters.bytes());
+    ASSERT_NE(pin, nullptr);
+    const auto to = (*model)->Pin(gradients[0].memory(), gradients[0].bytes());
+    ASSERT_NE(to, nullptr);
+    for (uint64_t key = 0; key < 8; ++key) {
+      auto other = (*model)->Pin(gradients[1].memory(), gradients[1].bytes());
+      EXPECT_EQ(run(gradients[0], key), expected[key]);
+      EXPECT_EQ(run(gradients[1], key), expected[key]);
+      if (key % 4 == 3) other = nullptr;  // and later anew
+    }
+    EXPECT_EQ((*model)->copied_bytes(), copied);
+  }
+  EXPECT_EQ(run(gradients[0], 0), expected[0]);
+  EXPECT_EQ((*model)->copied_bytes(), copied + 2 * size * 4);
 }
 
 // Tolerances: each value passes some ten roundings of 2^-8 or 2^-11, and where they move a relu's

@@ -132,6 +132,12 @@ std::optional<BatchResult> Model::Gradient(const ConstTensorRef& parameters,
   return result;
 }
 
+std::shared_ptr<const void> Model::Pin(void* host, int64_t bytes) {
+  if (device_step_ == nullptr || !device_step_->Pin(host, bytes)) return nullptr;
+  return std::shared_ptr<const void>(host,
+                                     [this, host](const void*) { device_step_->Unpin(host); });
+}
+
 std::optional<BatchResult> Model::GradientOnDevice(
     const ConstTensorRef& parameters, const ConstTensorRef& features, const Targets& targets,
     uint64_t key, const TensorRef& gradient, const Summing& summing,

@@ -114,6 +114,16 @@ class Model {
   TensorRef parameters_there() const { return device_step_->parameters(); }
   TensorRef sum_there() const { return device_step_->sum(); }
 
+  // As long as what this returns lives, which must be less long than the model, the device itself
+  // reads parameters and writes gradients that lie there: whole pages. Null if it does not; on the
+  // CPU.
+  std::shared_ptr<const void> Pin(void* host, int64_t bytes);
+  bool IsPinned(const ConstTensorRef& host) const { return device_step_->IsPinned(host); }
+  // See DeviceStep.
+  int64_t copied_bytes() const {
+    return device_step_ != nullptr ? device_step_->copied_bytes() : 0;
+  }
+
   // Gradients that a device keeps, so as to add them up; 0 on the CPU.
   int keeps() const { return device_step_ != nullptr ? device_step_->keeps() : 0; }
   // As Gradient, on a device. Without features the gradient is 0. `gradient` is written only if the

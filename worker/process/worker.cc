@@ -122,8 +122,8 @@ class Worker {
   std::optional<absl::Status> end_;
 
   Mailbox<Session::Event> mailbox_;
-  PulledParameters parameters_;
   std::unique_ptr<WorkerValues> values_;
+  PulledParameters parameters_;  // pinned by those models
   std::optional<Session> session_;
   std::unique_ptr<TrainerClient> trainer_;
 
@@ -264,7 +264,7 @@ void Worker::OpenParameters() {
   callbacks.on_all = [this](const PulledParameters::Arrived& arrived) {
     mailbox_.Post(Session::AllArrived{arrived});
   };
-  parameters_.Open(session_->placement(), values_->first(), std::move(callbacks));
+  parameters_.Open(session_->placement(), values_->first(), std::move(callbacks), values_->pin());
 }
 
 void Worker::Run(const Session::OpenStreams&) {

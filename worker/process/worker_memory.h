@@ -25,7 +25,8 @@ struct WorkerMemory {
 };
 
 // The memory of worker `index` among the cluster.workers.start workers of the job, with its servers
-// on the same host.
+// on the same host. On GPUs (device.type: cuda; or auto, with cluster.gpus_per_worker) it is the
+// host's memory, without what CUDA itself takes there.
 WorkerMemory PlanWorkerMemory(const proto::Job& job, const WorkerSizes& sizes, int64_t index);
 
 }  // namespace rubato

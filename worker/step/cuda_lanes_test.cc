@@ -1,6 +1,9 @@
 // Several GPUs of one worker, each with a thread, over a CUDA runtime of the tests' own: its rules
 // hold for each thread, and a failure tells which GPU it was.
+#include <algorithm>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -32,6 +35,31 @@ TEST_F(CudaLanesTest, KeepTheRulesOfTheirThreadsAndGiveBackAll) {
     EXPECT_EQ(TheFakeCublas().live, 0);
     EXPECT_TRUE(TheFakeCublas().violations.empty());
   }
+}
+
+// What is registered is so for both GPUs, once: parameters and each buffer of gradients. Where it
+// is refused, all of it is copied, with one warning.
+TEST_F(CudaLanesTest, RegisterTheHostsMemoryOnceForAllGpus) {
+  const auto count = [](const char* call) {
+    const std::vector<std::string>& calls = TheFakeCuda().calls;
+    return std::count(calls.begin(), calls.end(), call);
+  };
+  int64_t copied = -1;
+  RUBATO_EXPECT_OK(TrainLanes(
+      nullptr, [] {}, &copied));
+  EXPECT_EQ(copied, 0);
+  EXPECT_EQ(count("cudaHostRegister"), 3);
+  EXPECT_EQ(count("cudaHostUnregister"), 3);
+
+  TheFakeCuda().refuses_memory = true;
+  testing::internal::CaptureStderr();
+  RUBATO_EXPECT_OK(TrainLanes(
+      nullptr, [] {}, &copied));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, MatchesRegex("warning: on the GPU: [^\n]*cudaError801.\n"));
+  EXPECT_GT(copied, 0);
+  EXPECT_EQ(count("cudaHostUnregister"), 3);
+  EXPECT_EQ(TheFakeCuda().live, 0);
 }
 
 // What a process of its own says whose call number `call` fails, and how it ends.

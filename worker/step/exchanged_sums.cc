@@ -62,6 +62,7 @@ absl::Status ExchangedSums::Allocate() {
 
 bool ExchangedSums::SendParameters(absl::Span<const float> parameters, AwaitParameters await) {
   std::vector<float*> places(parameters_.size());
+  const bool is_pinned = models_[0]->IsPinned(parameters);
   bool goes_on = true;
   for (int64_t chunk = 0; goes_on && chunk < slices_.chunks(); ++chunk) {
     goes_on = await(slices_.Chunk(chunk));
@@ -71,10 +72,15 @@ bool ExchangedSums::SendParameters(absl::Span<const float> parameters, AwaitPara
       const Range slice = slices_.Slice(chunk, i);
       places[i] = parameters_[i] + slices_.Chunk(chunk).begin;
       if (slice.size() > 0) {
-        float* const staged = memory_[i].sent + slices_.Place(chunk);
+        const float* from = parameters.data() + slice.begin;
         const int64_t bytes = slice.size() * static_cast<int64_t>(sizeof(float));
-        std::memcpy(staged, parameters.data() + slice.begin, bytes);
-        gpu.Upload(Stream::kUpload, staged, parameters_[i] + slice.begin, bytes);
+        if (!is_pinned) {
+          float* const staged = memory_[i].sent + slices_.Place(chunk);
+          std::memcpy(staged, from, bytes);
+          copied_bytes_ += bytes;
+          from = staged;
+        }
+        gpu.Upload(Stream::kUpload, from, parameters_[i] + slice.begin, bytes);
       }
       gpu.Order(Stream::kCompute, Stream::kUpload);
     }
@@ -91,6 +97,7 @@ void ExchangedSums::BeginRound(SumsOfRound round, absl::Span<float> sum) {
   RUBATO_CHECK(untaken_ == -1);
   round_ = std::move(round);
   sum_ = sum;
+  pins_sum_ = !sum.empty() && models_[0]->IsPinned(TensorRef(sum));
   next_ = untaken_ = slices_.chunks() - 1;
   for (int i = 0; i < slices_.gpus(); ++i) exchange_->gpu(i).ResetSignals();
 }
@@ -142,9 +149,10 @@ void ExchangedSums::AddSlices(int64_t chunk, int gpu) {
   }
   device.Order(Stream::kDownload, Stream::kCompute);
   if (round_.whole >= 0 && slice.size() > 0) {
-    device.Download(Stream::kDownload, of(round_.whole).address(),
-                    memory_[gpu].staged + slices_.Place(chunk),
-                    slice.size() * static_cast<int64_t>(sizeof(float)));
+    device.Download(
+        Stream::kDownload, of(round_.whole).address(),
+        pins_sum_ ? sum_.data() + slice.begin : memory_[gpu].staged + slices_.Place(chunk),
+        slice.size() * static_cast<int64_t>(sizeof(float)));
   }
   device.Signal(Stream::kDownload);
 }
@@ -153,9 +161,10 @@ void ExchangedSums::TakeChunk(int64_t chunk) {
   for (int i = 0; i < slices_.gpus(); ++i) {
     exchange_->gpu(i).AwaitSignals(slices_.chunks() - chunk);
     const Range slice = slices_.Slice(chunk, i);
-    if (sum_.empty() || slice.size() == 0) continue;
-    std::memcpy(sum_.data() + slice.begin, memory_[i].staged + slices_.Place(chunk),
-                slice.size() * sizeof(float));
+    if (sum_.empty() || pins_sum_ || slice.size() == 0) continue;
+    const int64_t bytes = slice.size() * static_cast<int64_t>(sizeof(float));
+    std::memcpy(sum_.data() + slice.begin, memory_[i].staged + slices_.Place(chunk), bytes);
+    copied_bytes_ += bytes;
   }
 }
 

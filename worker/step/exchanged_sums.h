@@ -29,6 +29,9 @@ class ExchangedSums {
                                                                int64_t most = Slices::kMost);
 
   const Exchange& exchange() const { return *exchange_; }
+  // Of parameters and sums, between memory that is not pinned (Model::Pin) and what the GPUs read
+  // and write.
+  int64_t copied_bytes() const { return copied_bytes_; }
 
   // Each GPU is sent a slice, and gathers the others'; all have all when it returns. `await` as in
   // Model::Gradient; false if it says no. No model is at work.
@@ -53,8 +56,8 @@ class ExchangedSums {
     const float* own;   // the model's sum
     float* received;    // slices of all lanes' sums, chunk by chunk
     float* waiting;     // slices of waiting sums, place by place
-    float* sent;        // on the host: slices of parameters
-    float* staged;      // and of the sum
+    float* sent;        // on the host: slices of parameters, if they are not pinned
+    float* staged;      // and of the sum, likewise
   };
 
   ExchangedSums(std::unique_ptr<Exchange> exchange, std::vector<Model*> models, int64_t places,
@@ -77,7 +80,9 @@ class ExchangedSums {
 
   SumsOfRound round_;
   absl::Span<float> sum_;
+  bool pins_sum_ = false;
   int64_t next_ = -1, untaken_ = -1;  // chunks above are given, and taken
+  int64_t copied_bytes_ = 0;
 };
 
 }  // namespace rubato

@@ -1,6 +1,11 @@
 #include "worker/step/gradient_buffers.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
+
+#include "common/base/last_words.h"
+#include "common/wire/arena_space.h"
 
 namespace rubato {
 
@@ -12,19 +17,21 @@ GradientBuffers::Gradient GradientBuffers::Take() {
   }
   struct Buffer {
     absl::Span<float> values;
-    std::shared_ptr<char> lendable;
-    std::vector<float> own;
+    std::shared_ptr<char> memory;  // whole pages
   };
   const auto buffer = std::make_shared<Buffer>();
   const size_t size = static_cast<size_t>(values_);
-  if (arena_ != nullptr) {
-    buffer->lendable = arena_->Allocate(size * sizeof(float));
+  const size_t bytes = RoundUp(std::max<size_t>(size, 1) * sizeof(float), kSharedPage);
+  if (arena_ != nullptr) buffer->memory = arena_->Allocate(size * sizeof(float));
+  if (buffer->memory == nullptr) {
+    char* const own = static_cast<char*>(std::aligned_alloc(kSharedPage, bytes));
+    if (own == nullptr) EndOutOfMemory();
+    buffer->memory = std::shared_ptr<char>(own, std::free);
   }
-  if (buffer->lendable != nullptr) {
-    buffer->values = {reinterpret_cast<float*>(buffer->lendable.get()), size};
-  } else {
-    buffer->own.resize(size);
-    buffer->values = absl::MakeSpan(buffer->own);
+  buffer->values = {reinterpret_cast<float*>(buffer->memory.get()), size};
+  if (pin_ != nullptr && pins_.size() < kMostPinned) {
+    auto pin = pin_(buffer->memory.get(), static_cast<int64_t>(bytes));
+    if (pin != nullptr) pins_.push_back(std::move(pin));
   }
   buffers_.push_back(Gradient(buffer, &buffer->values));
   return buffers_.back();

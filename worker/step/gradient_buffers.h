@@ -10,6 +10,7 @@
 
 #include "absl/types/span.h"
 #include "common/wire/shared_arena.h"
+#include "worker/step/pin_memory.h"
 
 namespace rubato {
 
@@ -18,9 +19,14 @@ class GradientBuffers {
  public:
   using Gradient = std::shared_ptr<absl::Span<float>>;  // and its memory
 
-  // Of `values` floats each, in `arena`, if there is one, so that they can be lent.
-  GradientBuffers(int64_t values, std::shared_ptr<SharedArena> arena)
-      : values_(values), arena_(std::move(arena)) {}
+  // A device's step is recorded for each buffer that it writes by itself; if there are more, it
+  // writes them another way.
+  static constexpr size_t kMostPinned = 8;
+
+  // Of `values` floats each, in `arena`, if there is one, so that they can be lent. The first
+  // kMostPinned are pinned, where that can be, as long as this lives.
+  GradientBuffers(int64_t values, std::shared_ptr<SharedArena> arena, PinMemory pin = nullptr)
+      : values_(values), arena_(std::move(arena)), pin_(std::move(pin)) {}
 
   // One that nobody else holds, of whatever values.
   Gradient Take();
@@ -30,7 +36,9 @@ class GradientBuffers {
  private:
   const int64_t values_;
   const std::shared_ptr<SharedArena> arena_;
+  const PinMemory pin_;
   std::vector<Gradient> buffers_;
+  std::vector<std::shared_ptr<const void>> pins_;  // goes before the buffers
 };
 
 }  // namespace rubato

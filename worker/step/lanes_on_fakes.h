@@ -13,7 +13,9 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tensor/cuda/cuda_device.h"
+#include "worker/model/pages.h"
 #include "worker/step/micro_batches.h"
+#include "worker/step/model_pins.h"
 
 namespace rubato {
 
@@ -31,8 +33,10 @@ inline Dataset LanesData() {
 using OpensExchange = std::function<absl::StatusOr<std::unique_ptr<Exchange>>()>;
 
 // Some steps on two GPUs, of which the second is the other thread's. begins: called before them.
+// copied: bytes of parameters and sums that crossed by way of the GPUs' own memory of the host.
 inline absl::Status TrainLanes(
-    const OpensExchange& opens = nullptr, const std::function<void()>& begins = [] {}) {
+    const OpensExchange& opens = nullptr, const std::function<void()>& begins = [] {},
+    int64_t* copied = nullptr) {
   constexpr int64_t kSamples = 32, kBatch = 16, kLeaves = 8;
   proto::Model config;
   google::protobuf::TextFormat::ParseFromString(
@@ -54,7 +58,8 @@ inline absl::Status TrainLanes(
   const Dataset data = LanesData();
   const FlatSpace space(lanes[0]->parameter_count(), 16);
   const SampleSchedule schedule(kSamples, kBatch, kLeaves);
-  const std::vector<float> parameters(space.values());
+  const Pages parameters(space.values());
+  const auto pin = PinIn(lanes)(parameters.memory(), parameters.bytes());
   BatchReader reader(&data, /*seed=*/1, kBatch / kLeaves);
   std::unique_ptr<ExchangedSums> exchange;
   if (opens != nullptr) {
@@ -68,10 +73,14 @@ inline absl::Status TrainLanes(
   begins();
   for (int unit = 0; unit < 3; ++unit) {  // as it comes, recorded, the recording
     int64_t pushed = 0;
-    const auto results = micro_batches.Compute(schedule, unit, {0, kLeaves}, parameters,
+    const auto results = micro_batches.Compute(schedule, unit, {0, kLeaves}, parameters.values(),
                                                [&](int64_t, const Payload&) { ++pushed; });
     if (!results.ok()) return results.status();
     EXPECT_EQ(pushed, space.blocks());
+  }
+  if (copied != nullptr) {
+    *copied = exchange != nullptr ? exchange->copied_bytes() : 0;
+    for (const Model* lane : lanes) *copied += lane->copied_bytes();
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include "common/base/kernels.h"
 #include "common/base/random.h"
 #include "common/space/reduction_tree.h"
+#include "worker/step/model_pins.h"
 
 namespace rubato {
 
@@ -15,7 +16,7 @@ MicroBatches::MicroBatches(std::vector<Model*> models, const FlatSpace* space, B
     : space_(space),
       reader_(reader),
       seed_(seed),
-      buffers_(space->values(), std::move(arena)),
+      buffers_(space->values(), std::move(arena), PinIn(models)),
       lacks_spare_(is_split),
       exchange_(exchange) {
   for (Model* model : models) {
@@ -281,11 +282,11 @@ void MicroBatches::ComputeBeside(const Work& work, const Task& task, Lane* lane)
   };
 }
 
-int64_t MicroBatches::MaxBuffers(int64_t leaves, Range node, int64_t threads) {
+int64_t MicroBatches::MaxBuffers(int64_t leaves, Range node, int64_t lanes, int keeps) {
   const ReductionTree tree(leaves);
   std::vector<Range> sums;
   size_t most = 0;
-  for (const LaneRound& round : PlanLanes(node, threads, /*keeps=*/0)) {
+  for (const LaneRound& round : PlanLanes(node, lanes, keeps)) {
     most = std::max(most, sums.size() + round.items.size());
     for (Range sum : round.items) {
       while (!(sum == node) && !sums.empty() && tree.Sibling(sum) == sums.back()) {

@@ -59,9 +59,9 @@ class MicroBatches : public GradientSums {
   // In which order Compute will read the batches of a worker with these leaves.
   std::vector<int64_t> ReadingOrder(int64_t leaves, Range own) const;
 
-  // How many gradients Compute holds at a time for `node` of the tree over `leaves`, on so many
-  // threads, if what it pushed before has left.
-  static int64_t MaxBuffers(int64_t leaves, Range node, int64_t threads);
+  // How many gradients Compute holds at a time for `node` of the tree over `leaves`, with so many
+  // models of which each keeps so many, if what it pushed before has left.
+  static int64_t MaxBuffers(int64_t leaves, Range node, int64_t lanes, int keeps = 0);
   // How many this has made so far.
   int64_t buffers() const { return buffers_.size(); }
 

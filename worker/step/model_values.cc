@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/wire/stream_memory.h"
+#include "worker/step/model_pins.h"
 #include "worker/step/objective.h"
 
 namespace rubato {
@@ -148,6 +149,12 @@ Range ModelValues::first() const {
     if (node.parameters > 0) return {node.begin, node.begin + node.parameters};
   }
   return WorkerValues::first();
+}
+
+PinMemory ModelValues::pin() {
+  std::vector<Model*> models;
+  for (const std::unique_ptr<Model>& model : models_) models.push_back(model.get());
+  return PinIn(std::move(models));
 }
 
 void ModelValues::OnView(const proto::View& view, int64_t max_values) {

@@ -21,7 +21,7 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 
-constexpr int64_t kUnits = 3;
+constexpr int64_t kUnits = 3, kParameterBytes = (6 * 8 + 8 + 8 * 3 + 3) * 4;
 
 absl::StatusOr<std::unique_ptr<Exchange>> ByNccl() { return OpenNcclExchange({0, 1}); }
 
@@ -54,13 +54,24 @@ TEST_F(NcclLanesTest, KeepTheRulesOfTheirThreadsAndGiveBackAll) {
   }
 }
 
+// Straight from and to memory that is registered for both.
+TEST_F(NcclLanesTest, CopyNothingOnTheHostWhereItIsRegistered) {
+  int64_t copied = -1;
+  RUBATO_EXPECT_OK(TrainLanes(
+      &ByNccl, [] {}, &copied));
+  EXPECT_EQ(copied, 0);
+  TheFakeCuda().refuses_memory = true;
+  RUBATO_EXPECT_OK(TrainLanes(
+      &ByNccl, [] {}, &copied));
+  EXPECT_EQ(copied, 2 * kUnits * kParameterBytes);
+}
+
 // Parameters and sums cross a link once in all, and not once for each GPU.
 TEST_F(NcclLanesTest, EachGpuSendsAndReceivesItsSliceAlone) {
   RUBATO_EXPECT_OK(TrainLanes());
   const int64_t up = TheFakeCuda().bytes_up, down = TheFakeCuda().bytes_down;
   TheFakeCuda() = FakeCuda();
   RUBATO_EXPECT_OK(TrainLanes(&ByNccl));
-  constexpr int64_t kParameterBytes = (6 * 8 + 8 + 8 * 3 + 3) * 4;
   constexpr int64_t kTrial = 2 * 2 * 64 * 4;  // up; down come what was sent and what was received
   EXPECT_EQ(up - TheFakeCuda().bytes_up, kUnits * kParameterBytes - kTrial);
   // Copies in recordings are counted when they are recorded: of the third unit, by the host, none.

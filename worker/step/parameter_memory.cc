@@ -24,7 +24,7 @@ size_t PagesOf(int64_t values) {
 
 }  // namespace
 
-ParameterMemory::ParameterMemory(const FlatSpace& space)
+ParameterMemory::ParameterMemory(const FlatSpace& space, const PinMemory& pin)
     : space_(space), loans_(static_cast<size_t>(space.blocks())) {
   for (Vector& vector : vectors_) {
     void* begin = mmap(nullptr, PagesOf(space.values()), PROT_READ | PROT_WRITE, kPrivate, -1, 0);
@@ -32,9 +32,14 @@ ParameterMemory::ParameterMemory(const FlatSpace& space)
     vector.begin = static_cast<float*>(begin);
     vector.places.resize(loans_.size());
   }
+  // What is mapped to a place later would not be what a device has pinned there.
+  if (pin != nullptr) {
+    pin_ = pin(vectors_[0].begin, static_cast<int64_t>(PagesOf(space.values())));
+  }
 }
 
 ParameterMemory::~ParameterMemory() {
+  pin_ = nullptr;
   for (const Vector& vector : vectors_) munmap(vector.begin, PagesOf(space_.values()));
 }
 
@@ -45,7 +50,7 @@ void ParameterMemory::Begin(int64_t version) {
 }
 
 void ParameterMemory::Fill(int64_t block, const ReceivedValues& values, bool may_borrow) {
-  if (may_borrow && values.lent() != nullptr && Map(block, *values.lent())) {
+  if (may_borrow && pin_ == nullptr && values.lent() != nullptr && Map(block, *values.lent())) {
     loans_[block] = values.lent()->loan;
     borrows_ = true;
     return;

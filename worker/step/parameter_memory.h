@@ -1,5 +1,6 @@
 // The memory of the parameters that a worker has pulled: one flat vector, of which a block is the
-// worker's own copy, or a server's on the same host, read where it lies.
+// worker's own copy, or a server's on the same host, read where it lies. For devices that read it
+// by themselves, all are copies.
 #ifndef RUBATO_WORKER_STEP_PARAMETER_MEMORY_H_
 #define RUBATO_WORKER_STEP_PARAMETER_MEMORY_H_
 
@@ -11,6 +12,7 @@
 #include "absl/types/span.h"
 #include "common/frames/received_values.h"
 #include "common/space/flat_space.h"
+#include "worker/step/pin_memory.h"
 
 namespace rubato {
 
@@ -19,7 +21,7 @@ namespace rubato {
 // memory is only what is copied.
 class ParameterMemory {
  public:
-  explicit ParameterMemory(const FlatSpace& space);
+  explicit ParameterMemory(const FlatSpace& space, const PinMemory& pin = nullptr);
   ~ParameterMemory();
   ParameterMemory(const ParameterMemory&) = delete;
 
@@ -55,6 +57,7 @@ class ParameterMemory {
 
   const FlatSpace space_;
   Vector vectors_[2];
+  std::shared_ptr<const void> pin_;  // of the first, in which all blocks then are copies
   int current_ = 0;
   std::vector<std::shared_ptr<const void>> loans_;  // by block
   std::atomic<bool> borrows_{false};                // since Begin

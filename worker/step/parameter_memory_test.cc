@@ -88,6 +88,39 @@ TEST_F(ParameterMemoryTest, CopiesWhatIsLentIfItMayNotBorrow) {
   EXPECT_THAT(ValuesOf(0), Each(5.0f));
 }
 
+// A device reads it by itself: what it has pinned stays where it is.
+TEST(PinnedParameterMemory, IsCopiedToWhatIsLentOrNotAndUnpinnedBeforeItGoes) {
+  auto arena = SharedArena::Create();
+  RUBATO_ASSERT_OK(arena);
+  auto view = SharedArenaView::Open((*arena)->Offer());
+  RUBATO_ASSERT_OK(view);
+  const std::shared_ptr<char> piece = (*arena)->Allocate(kSharedPage);
+  const absl::Span<float> there(reinterpret_cast<float*>(piece.get()), kBlock);
+  std::fill(there.begin(), there.end(), 5.0f);
+  const float* pinned = nullptr;
+  int64_t bytes = 0;
+  float last_seen = 0;
+  {
+    ParameterMemory memory(FlatSpace(2 * kBlock + kLast, kBlock), [&](void* begin, int64_t size) {
+      pinned = static_cast<const float*>(begin);
+      bytes = size;
+      return std::shared_ptr<const void>(begin, [&](const void*) { last_seen = pinned[0]; });
+    });
+    EXPECT_EQ(bytes, 3 * static_cast<int64_t>(kSharedPage));
+    for (const int64_t version : {1, 2}) {
+      memory.Begin(version);
+      EXPECT_EQ(memory.values().data(), pinned);
+      ReceivedValues values((absl::MakeConstSpan(there)));
+      values.SetLent(
+          {*view, *(*arena)->Find({piece.get(), kSharedPage}), std::make_shared<int>(0)});
+      memory.Fill(0, values, /*may_borrow=*/true);
+      std::fill(there.begin(), there.end(), 6.0f);
+      EXPECT_THAT(memory.values().first(kBlock), Each(version == 1 ? 5.0f : 6.0f));
+    }
+  }
+  EXPECT_EQ(last_seen, 6.0f);
+}
+
 // Blocks in any places, borrowed and copied as it happens, against a plain vector.
 TEST_F(ParameterMemoryTest, BorrowedAndCopiedBlocksMakeOneVector) {
   for (int version = 1; version <= 40; ++version) {

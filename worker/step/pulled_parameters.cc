@@ -8,11 +8,13 @@
 
 namespace rubato {
 
-void PulledParameters::Open(const Placement& placement, Range first, Callbacks callbacks) {
+void PulledParameters::Open(const Placement& placement, Range first, Callbacks callbacks,
+                            const PinMemory& pin) {
   MonotonicLock lock(&mutex_);
   space_ = placement.space();
   callbacks_ = std::move(callbacks);
-  memory_.emplace(*space_);
+  memory_.reset();  // what it has pinned first
+  memory_.emplace(*space_, pin);
   blocks_ = PulledBlocks(placement, first);
 }
 

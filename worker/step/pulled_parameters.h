@@ -43,9 +43,9 @@ class PulledParameters {
       : interruptions_(*interruptions) {}
 
   // Before a first pull, while no thread brings frames. `first`: the values that a computation
-  // needs first.
-  void Open(const Placement& placement, Range first, Callbacks callbacks)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  // needs first. They lie in memory that `pin` pins, if it does.
+  void Open(const Placement& placement, Range first, Callbacks callbacks,
+            const PinMemory& pin = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Owner: from now on blocks count for this pull only, and no computation is using them.
   void Begin(const Pull& pull) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -49,6 +49,8 @@ class FailingGpu final : public Device {
   absl::StatusOr<void*> AllocatePinned(int64_t bytes) override {
     return gpu_->AllocatePinned(bytes);
   }
+  bool Pin(void* host, int64_t bytes) override { return gpu_->Pin(host, bytes); }
+  void Unpin(void* host) override { gpu_->Unpin(host); }
   int64_t free_bytes() const override { return gpu_->free_bytes(); }
   int64_t total_bytes() const override { return gpu_->total_bytes(); }
   int64_t reserved_bytes() const override { return gpu_->reserved_bytes(); }
@@ -65,6 +67,7 @@ class FailingGpu final : public Device {
   void BeginRecording() override { gpu_->BeginRecording(); }
   int EndRecording() override { return gpu_->EndRecording(); }
   void Replay(int recording) override { gpu_->Replay(recording); }
+  void Forget(int recording) override { gpu_->Forget(recording); }
 
  private:
   const int index_;

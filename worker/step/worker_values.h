@@ -22,6 +22,7 @@
 #include "proto/view.pb.h"
 #include "worker/step/contributions.h"
 #include "worker/step/gradient_sums.h"
+#include "worker/step/pin_memory.h"
 #include "worker/step/push_encoder.h"
 
 namespace rubato {
@@ -46,6 +47,8 @@ class WorkerValues {
   // Forgets what it has not sent: the worker joins as one who has not been here before. An error
   // says why gradients will not be lent, though they might be.
   absl::Status OnJoin();
+  // For parameters, by what computes the gradients.
+  virtual PinMemory pin() { return nullptr; }
   // Gradients lie there; may be null.
   const std::shared_ptr<SharedArena>& arena() const { return arena_; }
   // From now on the members of `view` share the work, with shards of up to `max_values` values.
