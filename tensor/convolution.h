@@ -9,10 +9,21 @@
 
 namespace rubato {
 
+// Where the channels of an example lie: each a plane, (channels, height, width), or behind one
+// another at each place, (height, width, channels).
+enum class ChannelOrder { kFirst, kLast };
+
+// Planes whose places have `inner` values each, side by side: 1 or, of channels that lie last, as
+// many as there are channels.
+struct Planes {
+  int64_t height = 0, width = 0, inner = 1;
+};
+
 // How a square window goes over the planes of an example.
 struct Window {
   int64_t height = 0, width = 0;  // of the input
   int64_t kernel = 1, stride = 1, padding = 0;
+  int64_t inner = 1;  // as of Planes; the CPU's functions know 1 alone
 
   int64_t out_height() const { return (height + 2 * padding - kernel) / stride + 1; }
   int64_t out_width() const { return (width + 2 * padding - kernel) / stride + 1; }
@@ -23,6 +34,8 @@ struct Window {
 struct Convolution {
   Window window;
   int64_t in_channels = 0, out_channels = 0, groups = 1;
+  // Of x and its gradient, and of y and its; the CPU's functions know kFirst alone.
+  ChannelOrder x_order = ChannelOrder::kFirst, y_order = ChannelOrder::kFirst;
 
   // Of one filter, over the channels of its group.
   int64_t filter() const { return in_channels / groups * window.kernel * window.kernel; }

@@ -47,6 +47,14 @@ class KernelSet {
                               const TensorRef& dx, const TensorRef& dweight, const TensorRef& dbias,
                               const TensorRef& scratch) = 0;
 
+  // Whether it is computed with the channels of x and y last, in whatever order they lie; for all n
+  // or none.
+  virtual bool ComputesChannelsLast(const Convolution&, DType /*dtype*/, int64_t /*n*/) const {
+    return false;
+  }
+  // y (matrices, columns, rows) = each matrix of x (matrices, rows, columns) turned.
+  virtual void Turn(const ConstTensorRef& x, const TensorRef& y) = 0;
+
   // What the two functions need for a batch of n; the same at each call, and for n examples no less
   // than for fewer.
   virtual AttentionMemory MemoryOf(const Attention& attention, int64_t n) const = 0;
@@ -95,9 +103,9 @@ class KernelSet {
                          const TensorRef& y) = 0;
   virtual void AvgPool2dBackward(const Window& window, bool count_padding, const ConstTensorRef& dy,
                                  const TensorRef& dx) = 0;
-  virtual void AdaptiveAvgPool2d(int64_t height, int64_t width, int64_t out,
-                                 const ConstTensorRef& x, const TensorRef& y) = 0;
-  virtual void AdaptiveAvgPool2dBackward(int64_t height, int64_t width, int64_t out,
+  virtual void AdaptiveAvgPool2d(const Planes& planes, int64_t out, const ConstTensorRef& x,
+                                 const TensorRef& y) = 0;
+  virtual void AdaptiveAvgPool2dBackward(const Planes& planes, int64_t out,
                                          const ConstTensorRef& dy, const TensorRef& dx) = 0;
 
   virtual void LayerNorm(const ConstTensorRef& x, const ConstTensorRef& weight,

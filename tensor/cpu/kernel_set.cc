@@ -1,10 +1,26 @@
 #include "tensor/kernel_set.h"
 
+#include "common/base/check.h"
 #include "tensor/attention.h"
 #include "tensor/normalization.h"
 
 namespace rubato {
 namespace {
+
+template <typename T>
+void TurnEach(const ConstTensorRef& x, const TensorRef& y) {
+  const int64_t rows = x.dim(1), columns = x.dim(2), matrix = rows * columns;
+  const absl::Span<const T> from = x.values<T>();
+  const absl::Span<T> to = y.values<T>();
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const int64_t begin = i / matrix * matrix, row = (i - begin) / columns;
+    to[begin + (i - begin) % columns * rows + row] = from[i];
+  }
+}
+
+void CheckChannelsFirst(const Convolution& c) {
+  RUBATO_CHECK(c.x_order == ChannelOrder::kFirst && c.y_order == ChannelOrder::kFirst);
+}
 
 class Cpu final : public KernelSet {
  public:
@@ -28,6 +44,9 @@ class Cpu final : public KernelSet {
   int64_t ConvolutionScratch(const Convolution& convolution, DType, int64_t n) const override {
     return rubato::ConvolutionScratch(convolution, n);
   }
+  void Turn(const ConstTensorRef& x, const TensorRef& y) override {
+    x.dtype() == DType::kFloat64 ? TurnEach<double>(x, y) : TurnEach<float>(x, y);
+  }
   AttentionMemory MemoryOf(const Attention& a, int64_t n) const override {
     return {n * a.heads * a.places * a.places, a.places * a.places};
   }
@@ -37,12 +56,14 @@ class Cpu final : public KernelSet {
   }
   void Conv2d(const Convolution& convolution, const ConstTensorRef& x, const ConstTensorRef& weight,
               const ConstTensorRef& bias, const TensorRef& y, const TensorRef& scratch) override {
+    CheckChannelsFirst(convolution);
     rubato::Conv2d(convolution, x, weight, bias, y, scratch);
   }
   void Conv2dBackward(const Convolution& convolution, const ConstTensorRef& x,
                       const ConstTensorRef& weight, const ConstTensorRef& dy, const TensorRef& dx,
                       const TensorRef& dweight, const TensorRef& dbias,
                       const TensorRef& scratch) override {
+    CheckChannelsFirst(convolution);
     rubato::Conv2dBackward(convolution, x, weight, dy, dx, dweight, dbias, scratch);
   }
   void ScaledDotProductAttention(int64_t heads, bool causal, const ConstTensorRef& x,
@@ -100,27 +121,33 @@ class Cpu final : public KernelSet {
     rubato::EmbedBackward(x, dy, dweight);
   }
   void MaxPool2d(const Window& window, const ConstTensorRef& x, const TensorRef& y) override {
+    RUBATO_CHECK(window.inner == 1);
     rubato::MaxPool2d(window, x, y);
   }
   void MaxPool2dBackward(const Window& window, const ConstTensorRef& x, const ConstTensorRef& y,
                          const ConstTensorRef& dy, const TensorRef& dx) override {
+    RUBATO_CHECK(window.inner == 1);
     rubato::MaxPool2dBackward(window, x, y, dy, dx);
   }
   void AvgPool2d(const Window& window, bool count_padding, const ConstTensorRef& x,
                  const TensorRef& y) override {
+    RUBATO_CHECK(window.inner == 1);
     rubato::AvgPool2d(window, count_padding, x, y);
   }
   void AvgPool2dBackward(const Window& window, bool count_padding, const ConstTensorRef& dy,
                          const TensorRef& dx) override {
+    RUBATO_CHECK(window.inner == 1);
     rubato::AvgPool2dBackward(window, count_padding, dy, dx);
   }
-  void AdaptiveAvgPool2d(int64_t height, int64_t width, int64_t out, const ConstTensorRef& x,
+  void AdaptiveAvgPool2d(const Planes& planes, int64_t out, const ConstTensorRef& x,
                          const TensorRef& y) override {
-    rubato::AdaptiveAvgPool2d(height, width, out, x, y);
+    RUBATO_CHECK(planes.inner == 1);
+    rubato::AdaptiveAvgPool2d(planes.height, planes.width, out, x, y);
   }
-  void AdaptiveAvgPool2dBackward(int64_t height, int64_t width, int64_t out,
-                                 const ConstTensorRef& dy, const TensorRef& dx) override {
-    rubato::AdaptiveAvgPool2dBackward(height, width, out, dy, dx);
+  void AdaptiveAvgPool2dBackward(const Planes& planes, int64_t out, const ConstTensorRef& dy,
+                                 const TensorRef& dx) override {
+    RUBATO_CHECK(planes.inner == 1);
+    rubato::AdaptiveAvgPool2dBackward(planes.height, planes.width, out, dy, dx);
   }
   void LayerNorm(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
                  double eps, const TensorRef& y, const TensorRef& statistics) override {

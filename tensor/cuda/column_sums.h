@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tensor/cuda/block.h"
@@ -59,6 +61,19 @@ struct SumsTo {
   }
 };
 
+// What a thread uses to load and add its kWidth columns from `column` on: f or, if it has that,
+// f.Of<kWidth>(column), with what the rows have in common.
+template <int kWidth, typename F, typename = void>
+struct OfColumns {
+  static RUBATO_HOST_DEVICE const F& Get(const F& f, int64_t) { return f; }
+};
+template <int kWidth, typename F>
+struct OfColumns<kWidth, F, std::void_t<decltype(std::declval<F>().template Of<kWidth>(0))>> {
+  static RUBATO_HOST_DEVICE auto Get(const F& f, int64_t column) {
+    return f.template Of<kWidth>(column);
+  }
+};
+
 // The sums over the rows of f.Value(f.Load<kWidth>(row, column), k), for the kWidth columns from
 // `column` on: a number, or a Pair. f.Zero() is the sum of nothing, and F::kAhead of a thread's
 // packs are read at a time. Of each group of rows the sums of all columns are stored, of pairs
@@ -100,12 +115,13 @@ struct SumColumns {
       RUBATO_UNROLL
       for (int k = 0; k < kWidth; ++k) sums[k] = f.Zero();
       if (column < columns) {
+        const auto& of = OfColumns<kWidth, F>::Get(f, column);
         InTurn<kAhead>(
             begin + thread / tile, end, lanes,
-            [&](int64_t row) { return f.template Load<kWidth>(row, column); },
+            [&](int64_t row) { return of.template Load<kWidth>(row, column); },
             [&](int64_t, const auto& loaded) {
               RUBATO_UNROLL
-              for (int k = 0; k < kWidth; ++k) sums[k] = sums[k] + f.Value(loaded, k);
+              for (int k = 0; k < kWidth; ++k) sums[k] = sums[k] + of.Value(loaded, k);
             });
       }
       RUBATO_UNROLL

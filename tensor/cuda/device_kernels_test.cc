@@ -353,10 +353,12 @@ TEST_P(DeviceKernelsTest, FusedConvolutionsAreNearAndTheSameEachTime) {
     Convolution convolution;
     int64_t n;
   };
+  constexpr ChannelOrder kFirst = ChannelOrder::kFirst, kLast = ChannelOrder::kLast;
   const std::vector<Subject> subjects = {{{{7, 9, 3, 1, 1}, 4, 34, 1}, 3},
-                                         {{{13, 11, 3, 2, 1}, 40, 6, 1}, 2},
-                                         {{{6, 5, 1, 2, 0}, 8, 16, 1}, 2},
-                                         {{{32, 32, 3, 2, 1}, 64, 128, 1}, 16}};
+                                         {{{7, 9, 3, 1, 1}, 4, 34, 1, kLast, kLast}, 3},
+                                         {{{13, 11, 3, 2, 1}, 40, 6, 1, kFirst, kLast}, 2},
+                                         {{{6, 5, 1, 2, 0}, 8, 16, 1, kLast, kFirst}, 2},
+                                         {{{32, 32, 3, 2, 1}, 64, 128, 1, kLast, kLast}, 16}};
   for (const auto& [c, n] : subjects) {
     const bool is_large = c.in_channels == 64;  // for a GPU's own library alone
     if (is_large && !HasFastLibrary()) continue;
@@ -364,15 +366,24 @@ TEST_P(DeviceKernelsTest, FusedConvolutionsAreNearAndTheSameEachTime) {
     const Window& w = c.window;
     const Shape in = {n, c.in_channels, w.height, w.width};
     const Shape out = {n, c.out_channels, w.out_height(), w.out_width()};
-    const Values x = Draw(SizeOf(in), 7), dy = Draw(SizeOf(out), 8);
+    Values x = Draw(SizeOf(in), 7), dy = Draw(SizeOf(out), 8);
     const Values weight = Draw(c.out_channels * c.filter(), 9), bias = Draw(c.out_channels, 10);
     Values y(dy.size()), dx(x.size()), dweight(weight.size()), dbias(bias.size());
     Values one(CpuKernels().ConvolutionScratch(c, DType::kFloat64, n));
-    CpuKernels().Conv2d(c, ConstTensorRef(x).Reshaped(in), weight, bias, TensorRef(y).Reshaped(out),
-                        one);
-    CpuKernels().Conv2dBackward(c, ConstTensorRef(x).Reshaped(in), weight,
+    const Convolution first = {w, c.in_channels, c.out_channels, c.groups};
+    CpuKernels().Conv2d(first, ConstTensorRef(x).Reshaped(in), weight, bias,
+                        TensorRef(y).Reshaped(out), one);
+    CpuKernels().Conv2dBackward(first, ConstTensorRef(x).Reshaped(in), weight,
                                 ConstTensorRef(dy).Reshaped(out), TensorRef(dx).Reshaped(in),
                                 dweight, dbias, one);
+    const auto turn = [&](ChannelOrder order, int64_t channels, Values* values) {
+      if (order == kFirst) return;
+      const Values from = *values;
+      const int64_t plane = static_cast<int64_t>(from.size()) / n / channels;
+      CpuKernels().Turn(ConstTensorRef(from).Reshaped({n, channels, plane}), *values);
+    };
+    for (Values* const values : {&x, &dx}) turn(c.x_order, c.in_channels, values);
+    for (Values* const values : {&y, &dy}) turn(c.y_order, c.out_channels, values);
     const TensorRef xs = Send(x).Reshaped(in), dys = Send(dy).Reshaped(out);
     const TensorRef weights = Send(weight), biases = Send(bias);
     const TensorRef scratch = Take(kernels().ConvolutionScratch(c, dtype_, n));

@@ -102,8 +102,8 @@ class GpuKernelsTest : public ::testing::TestWithParam<Parameter> {
     }
   }
 
-  void CheckPlanes(int64_t n, int64_t plane) {
-    const int64_t channels = 6, size = n * channels * plane;
+  void CheckPlanes(int64_t n, int64_t plane, int64_t channels = 6) {
+    const int64_t size = n * channels * plane;
     const Shape shape = {n, channels, plane};
     const Values x = Draw(size, 1), dy = Draw(size, 2), weight = Draw(channels, 3),
                  bias = Draw(channels, 4), mean = Draw(channels, 5), variance(channels, 0.7);
@@ -135,7 +135,8 @@ class GpuKernelsTest : public ::testing::TestWithParam<Parameter> {
     ExpectAlike("batch norm by statistics", {size}, [&](KernelSet& k, auto& out) {
       k.BatchNormByStatistics(As(x, shape), weight, bias, mean, variance, 1e-5, As(out[0], shape));
     });
-    const Values statistics = {0.5, 2, -1, 0.25, 3, 1, 0, 4, 1, 1, 2, 0.5};
+    Values statistics = Draw(2 * channels, 6);
+    for (int64_t c = 0; c < channels; ++c) statistics[2 * c + 1] = 0.25 + c % 5;
     ExpectAlike("averages", {2 * channels}, [&](KernelSet& k, auto& out) {
       k.BatchAverages(statistics, n, plane, 1e-5, out[0]);
     });
@@ -145,6 +146,12 @@ class GpuKernelsTest : public ::testing::TestWithParam<Parameter> {
   Values* Keep(int64_t size) {
     kept_.push_back(std::make_unique<Values>(size));
     return kept_.back().get();
+  }
+
+  Values* Kept(const Values& values) {
+    Values* const kept = Keep(static_cast<int64_t>(values.size()));
+    *kept = values;
+    return kept;
   }
 
   std::unique_ptr<Device> device_;
@@ -224,6 +231,133 @@ TEST_P(GpuKernelsTest, OfLinearLayers) {
 
 TEST_P(GpuKernelsTest, OfPlanes) { CheckPlanes(5, 307); }
 TEST_P(GpuKernelsTest, OfLargePlanes) { CheckPlanes(2, 6083); }
+// Of one place: channels lie behind one another. By packs and single values, with rows for many
+// groups, for some and for less than a block has.
+TEST_P(GpuKernelsTest, OfPlanesOfOnePlace) {
+  CheckPlanes(6083, 1);
+  CheckPlanes(1037, 1, 24);
+  CheckPlanes(2, 1, 48);
+  CheckPlanes(30, 1, 150);
+}
+
+// Means that are a thousand deviations from 0, and a first value that is far from all others; in
+// half floats, which do not hold such values, neither.
+TEST_P(GpuKernelsTest, VariancesOfDistantValues) {
+  const int64_t rows = 4000, channels = 16;
+  Values x = Draw(rows * channels, 1);
+  for (int64_t i = 0; i < rows * channels; ++i) {
+    x[i] = IsReal() ? std::round(x[i] * 64) / 64 : x[i];
+    if (!IsHalf(GetParam().dtype)) x[i] += i < channels && i % 2 == 0 ? 1064 : 1000;
+  }
+  const Shape shape = {rows, channels, 1};
+  ExpectAlike("statistics", {rows * channels, 2 * channels}, [&](KernelSet& k, auto& out) {
+    k.BatchNorm(As(x, shape), {}, {}, 1e-5, As(out[0], shape), out[1]);
+  });
+}
+
+// With the channels last: as with them first, turned.
+TEST_P(GpuKernelsTest, OfChannelsThatAreLast) {
+  const int64_t n = 3, channels = 6, out_channels = 8;
+  const auto turned = [](const Values& values, int64_t c) {
+    Values result(values.size());
+    CpuKernels().Turn(As(values, {n, c, static_cast<int64_t>(values.size()) / n / c}), result);
+    return result;
+  };
+  for (const Window& w : {Window{23, 31, 2, 2, 0}, Window{9, 7, 5, 1, 2}, Window{13, 11, 3, 2, 1},
+                          Window{6, 8, 1, 1, 0}}) {
+    const int64_t in = n * channels * w.plane(), out_size = n * channels * w.out_plane();
+    const Values x = Draw(in, 1), dy = Draw(out_size, 2);
+    ExpectAlike("turn", {in}, [&](KernelSet& k, auto& out) {
+      k.Turn(As(x, {n, channels, w.plane()}), out[0]);
+    });
+    Window last = w;
+    last.inner = channels;
+    // call(kernels, window, planes, turned or as it is, output).
+    const auto expect = [&](const char* what, int64_t size, const auto& call) {
+      ExpectAlike(what, {size}, [&](KernelSet& k, auto& out) {
+        if (&k != &CpuKernels()) {
+          call(
+              k, last, [&](const Values& v) { return Kept(turned(v, channels)); }, out[0]);
+          return;
+        }
+        Values first(size);
+        call(
+            k, w, [&](const Values& v) { return Kept(v); }, first);
+        out[0] = turned(first, channels);
+      });
+    };
+    Values y(out_size);
+    CpuKernels().MaxPool2d(w, x, y);
+    expect("max", out_size, [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+      k.MaxPool2d(window, *in_order(x), to);
+    });
+    expect("max backward", in, [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+      k.MaxPool2dBackward(window, *in_order(x), *in_order(y), *in_order(dy), to);
+    });
+    expect("average", out_size, [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+      k.AvgPool2d(window, false, *in_order(x), to);
+    });
+    expect("average backward", in,
+           [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+             k.AvgPool2dBackward(window, false, *in_order(dy), to);
+           });
+    const Values d = Draw(n * channels * 9, 3);
+    expect("adaptive", n * channels * 9,
+           [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+             k.AdaptiveAvgPool2d({w.height, w.width, window.inner}, 3, *in_order(x), to);
+           });
+    expect("adaptive backward", in,
+           [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+             k.AdaptiveAvgPool2dBackward({w.height, w.width, window.inner}, 3, *in_order(d), to);
+           });
+    for (const auto& [x_last, y_last, groups, has_bias] :
+         {std::make_tuple(true, true, 1, true), std::make_tuple(true, false, 2, true),
+          std::make_tuple(false, true, 2, false), std::make_tuple(true, true, 2, false)}) {
+      const bool is_x_last = x_last, is_y_last = y_last, biased = has_bias;
+      const auto order = [](bool is_last) {
+        return is_last ? ChannelOrder::kLast : ChannelOrder::kFirst;
+      };
+      const Convolution c = {w, channels, out_channels, groups, order(x_last), order(y_last)};
+      const Convolution first = {w, channels, out_channels, groups};
+      const Shape inputs = {n, channels, w.height, w.width};
+      const Shape outputs = {n, out_channels, w.out_height(), w.out_width()};
+      const Values weight = Draw(out_channels * c.filter(), 4), bias = Draw(out_channels, 5);
+      const Values g = Draw(SizeOf(outputs), 6);
+      const auto b = [&] { return biased ? ConstTensorRef(bias) : ConstTensorRef(); };
+      const int64_t scratch =
+          std::max(CpuKernels().ConvolutionScratch(first, GetParam().dtype, n),
+                   device_->kernels().ConvolutionScratch(c, GetParam().dtype, n));
+      const auto given = [&](bool is_last, const Values& v, int64_t count) {
+        return Kept(is_last ? turned(v, count) : v);
+      };
+      ExpectAlike("convolution", {SizeOf(outputs)}, [&](KernelSet& k, auto& out) {
+        if (&k != &CpuKernels()) {
+          k.Conv2d(c, As(*given(is_x_last, x, channels), inputs), weight, b(), As(out[0], outputs),
+                   *Keep(scratch));
+          return;
+        }
+        Values expected(SizeOf(outputs));
+        k.Conv2d(first, As(x, inputs), weight, b(), As(expected, outputs), *Keep(scratch));
+        out[0] = *given(is_y_last, expected, out_channels);
+      });
+      std::vector<int64_t> gradients = {SizeOf(inputs), static_cast<int64_t>(weight.size())};
+      if (biased) gradients.push_back(out_channels);
+      ExpectAlike("convolution backward", gradients, [&](KernelSet& k, auto& out) {
+        const TensorRef dbias = biased ? TensorRef(out[2]) : TensorRef();
+        if (&k != &CpuKernels()) {
+          k.Conv2dBackward(c, As(*given(is_x_last, x, channels), inputs), weight,
+                           As(*given(is_y_last, g, out_channels), outputs), As(out[0], inputs),
+                           out[1], dbias, *Keep(scratch));
+          return;
+        }
+        Values expected(SizeOf(inputs));
+        k.Conv2dBackward(first, As(x, inputs), weight, As(g, outputs), As(expected, inputs), out[1],
+                         dbias, *Keep(scratch));
+        out[0] = *given(is_x_last, expected, channels);
+      });
+    }
+  }
+}
 
 TEST_P(GpuKernelsTest, OfWindows) {
   for (const Window& w : {Window{23, 31, 2, 2, 0}, Window{23, 31, 3, 2, 1}, Window{9, 7, 5, 1, 2},
@@ -245,10 +379,10 @@ TEST_P(GpuKernelsTest, OfWindows) {
     for (const int64_t side : {1, 3, 7}) {
       const Values d = Draw(planes * side * side, 3);
       ExpectAlike("adaptive", {planes * side * side}, [&](KernelSet& k, auto& out) {
-        k.AdaptiveAvgPool2d(w.height, w.width, side, x, out[0]);
+        k.AdaptiveAvgPool2d({w.height, w.width}, side, x, out[0]);
       });
       ExpectAlike("adaptive backward", {in}, [&](KernelSet& k, auto& out) {
-        k.AdaptiveAvgPool2dBackward(w.height, w.width, side, d, out[0]);
+        k.AdaptiveAvgPool2dBackward({w.height, w.width}, side, d, out[0]);
       });
     }
     for (const int64_t groups : {1, 2}) {

@@ -1,9 +1,10 @@
 // Norms of rows, of groups of planes and of channels. Where the means of a gradient over a row or
 // group are needed they are computed by the block that has it; the gradients by weight and bias by
-// another kernel, over columns or channels.
+// another kernel, over columns or channels. Batch norm of planes of one place is batch_norm.h's.
 #ifndef RUBATO_TENSOR_CUDA_NORMALIZATION_H_
 #define RUBATO_TENSOR_CUDA_NORMALIZATION_H_
 
+#include "tensor/cuda/batch_norm.h"
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/column_sums.h"
 #include "tensor/cuda/divisor.h"
@@ -322,12 +323,26 @@ class NormalizationKernels : public virtual DeviceKernels {
 
   void BatchNorm(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
                  double eps, const TensorRef& y, const TensorRef& statistics) override {
-    Forward(ChannelsOf(x), x.dim(1), kMaxThreads, x, weight, bias, eps, y, statistics);
+    if (x.dim(2) > 1) {
+      Forward(ChannelsOf(x), x.dim(1), kMaxThreads, x, weight, bias, eps, y, statistics);
+      return;
+    }
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      batch_norm::LaunchForward<decltype(zero)>(queue_, x.dim(0), x.dim(1), x, weight, bias, eps, y,
+                                                statistics);
+    });
   }
   void BatchNormBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
                          const ConstTensorRef& statistics, const ConstTensorRef& dy,
                          const TensorRef& dx, const TensorRef& dweight,
                          const TensorRef& dbias) override {
+    if (x.dim(2) == 1 && !dweight.is_null()) {
+      ByType<Queue>(x.dtype(), [&](auto zero) {
+        batch_norm::LaunchBackward<decltype(zero)>(queue_, x.dim(0), x.dim(1), x, weight,
+                                                   statistics, dy, dx, dweight, dbias);
+      });
+      return;
+    }
     if (!dx.is_null()) {
       Backward(ChannelsOf(x), x.dim(1), kMaxThreads, x, weight, statistics, dy, dx);
     }

@@ -1,5 +1,5 @@
 // Pooling: forward by output, backward by input, each of which gathers what the windows that hold
-// it give, in their order; so no two threads write one value.
+// it give, in their order; so no two threads write one value. Places have `inner` values each.
 #ifndef RUBATO_TENSOR_CUDA_POOLING_H_
 #define RUBATO_TENSOR_CUDA_POOLING_H_
 
@@ -68,18 +68,21 @@ int64_t Outputs(int64_t planes, const Side& rows, const Side& columns) {
 template <typename T>
 struct Maximum {
   Sliding rows, columns;
+  Divisor inner;
   const T* x;
   T* y;
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t line = i / columns.out, plane = line / rows.out;
-    const Span ys = rows.Seen(line - plane * rows.out), xs = columns.Seen(i - line * columns.out);
-    const T* const from = x + plane * rows.size * columns.size;
-    T greatest = from[ys.begin * columns.size + xs.begin];
+    const int64_t place = i / inner, line = place / columns.out, plane = line / rows.out;
+    const Span ys = rows.Seen(line - plane * rows.out);
+    const Span xs = columns.Seen(place - line * columns.out);
+    const T* const from = x + plane * rows.size * columns.size * inner + (i - place * inner);
+    T greatest = from[(ys.begin * columns.size + xs.begin) * inner];
     for (int64_t iy = ys.begin; iy < ys.end; ++iy) {
       for (int64_t ix = xs.begin; ix < xs.end; ++ix) {
-        const Wide<T> value = Widen(from[iy * columns.size + ix]);
-        if (value > Widen(greatest) || value != value) greatest = from[iy * columns.size + ix];
+        const T loaded = from[(iy * columns.size + ix) * inner];
+        const Wide<T> value = Widen(loaded);
+        if (value > Widen(greatest) || value != value) greatest = loaded;
       }
     }
     y[i] = greatest;
@@ -93,20 +96,23 @@ struct Maximum {
 template <typename T>
 struct MaximumBackward {
   Sliding rows, columns;
+  Divisor inner;
   const T* x;
   const T* y;
   const T* dy;
   T* dx;
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t line = i / columns.size, ix = i - line * columns.size;
+    const int64_t place = i / inner, channel = i - place * inner;
+    const int64_t line = place / columns.size, ix = place - line * columns.size;
     const int64_t plane = line / rows.size, iy = line - plane * rows.size;
+    const T* const from = x + plane * rows.size * columns.size * inner + channel;
     const Span ys = rows.Holding(iy), xs = columns.Holding(ix);
     Wide<T> sum = 0;
     for (int64_t oy = ys.begin; oy < ys.end; ++oy) {
       for (int64_t ox = xs.begin; ox < xs.end; ++ox) {
-        const int64_t o = (plane * rows.out + oy) * columns.out + ox;
-        if (IsFirstGreatest(plane, iy, ix, oy, ox, Widen(y[o]))) sum += Widen(dy[o]);
+        const int64_t o = ((plane * rows.out + oy) * columns.out + ox) * inner + channel;
+        if (IsFirstGreatest(from, iy, ix, oy, ox, Widen(y[o]))) sum += Widen(dy[o]);
       }
     }
     dx[i] = static_cast<T>(sum);
@@ -117,13 +123,13 @@ struct MaximumBackward {
             n * SizeInBytes<T>(), SizeInBytes<T>()};
   }
 
-  RUBATO_HOST_DEVICE bool IsFirstGreatest(int64_t plane, int64_t iy, int64_t ix, int64_t oy,
+  // Of the plane's values from `from` on.
+  RUBATO_HOST_DEVICE bool IsFirstGreatest(const T* from, int64_t iy, int64_t ix, int64_t oy,
                                           int64_t ox, Wide<T> greatest) const {
-    const T* const from = x + plane * rows.size * columns.size;
     const Span ys = rows.Seen(oy), xs = columns.Seen(ox);
     for (int64_t jy = ys.begin; jy <= iy; ++jy) {
       for (int64_t jx = xs.begin; jx < xs.end; ++jx) {
-        const Wide<T> value = Widen(from[jy * columns.size + jx]);
+        const Wide<T> value = Widen(from[(jy * columns.size + jx) * inner]);
         if (value == greatest || value != value) return jy == iy && jx == ix;
       }
     }
@@ -134,18 +140,21 @@ struct MaximumBackward {
 template <typename T, typename Side>
 struct Average {
   Side rows, columns;
+  Divisor inner;
   bool count_padding;
   const T* x;
   T* y;
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t line = i / columns.out, ox = i - line * columns.out;
+    const int64_t place = i / inner, line = place / columns.out, ox = place - line * columns.out;
     const int64_t plane = line / rows.out, oy = line - plane * rows.out;
     const Span ys = rows.Seen(oy), xs = columns.Seen(ox);
-    const T* const from = x + plane * rows.size * columns.size;
+    const T* const from = x + plane * rows.size * columns.size * inner + (i - place * inner);
     Wide<T> sum = 0;
     for (int64_t iy = ys.begin; iy < ys.end; ++iy) {
-      for (int64_t ix = xs.begin; ix < xs.end; ++ix) sum += Widen(from[iy * columns.size + ix]);
+      for (int64_t ix = xs.begin; ix < xs.end; ++ix) {
+        sum += Widen(from[(iy * columns.size + ix) * inner]);
+      }
     }
     y[i] = static_cast<T>(sum / static_cast<Wide<T>>(rows.Length(oy, count_padding) *
                                                      columns.Length(ox, count_padding)));
@@ -159,19 +168,20 @@ struct Average {
 template <typename T, typename Side>
 struct AverageBackward {
   Side rows, columns;
+  Divisor inner;
   bool count_padding;
   const T* dy;
   T* dx;
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t line = i / columns.size, plane = line / rows.size;
-    const Span ys = rows.Holding(line - plane * rows.size),
-               xs = columns.Holding(i - line * columns.size);
-    const T* const from = dy + plane * rows.out * columns.out;
+    const int64_t place = i / inner, line = place / columns.size, plane = line / rows.size;
+    const Span ys = rows.Holding(line - plane * rows.size);
+    const Span xs = columns.Holding(place - line * columns.size);
+    const T* const from = dy + plane * rows.out * columns.out * inner + (i - place * inner);
     Wide<T> sum = 0;
     for (int64_t oy = ys.begin; oy < ys.end; ++oy) {
       for (int64_t ox = xs.begin; ox < xs.end; ++ox) {
-        sum += Widen(from[oy * columns.out + ox]) /
+        sum += Widen(from[(oy * columns.out + ox) * inner]) /
                static_cast<Wide<T>>(rows.Length(oy, count_padding) *
                                     columns.Length(ox, count_padding));
       }
@@ -195,8 +205,9 @@ class PoolingKernels : public virtual DeviceKernels {
   void MaxPool2d(const Window& w, const ConstTensorRef& x, const TensorRef& y) override {
     ByType<Queue>(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      LaunchForEach(queue_, y.size(),
-                    pooling::Maximum<T>{Rows(w), Columns(w), Pointer<T>(x), Pointer<T>(y)});
+      LaunchForEach(
+          queue_, y.size(),
+          pooling::Maximum<T>{Rows(w), Columns(w), w.inner, Pointer<T>(x), Pointer<T>(y)});
     });
   }
   void MaxPool2dBackward(const Window& w, const ConstTensorRef& x, const ConstTensorRef& y,
@@ -204,25 +215,27 @@ class PoolingKernels : public virtual DeviceKernels {
     ByType<Queue>(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
       LaunchForEach(queue_, dx.size(),
-                    pooling::MaximumBackward<T>{Rows(w), Columns(w), Pointer<T>(x), Pointer<T>(y),
-                                                Pointer<T>(dy), Pointer<T>(dx)});
+                    pooling::MaximumBackward<T>{Rows(w), Columns(w), w.inner, Pointer<T>(x),
+                                                Pointer<T>(y), Pointer<T>(dy), Pointer<T>(dx)});
     });
   }
   void AvgPool2d(const Window& w, bool count_padding, const ConstTensorRef& x,
                  const TensorRef& y) override {
-    Forward(Rows(w), Columns(w), count_padding, x, y);
+    Forward(Rows(w), Columns(w), w.inner, count_padding, x, y);
   }
   void AvgPool2dBackward(const Window& w, bool count_padding, const ConstTensorRef& dy,
                          const TensorRef& dx) override {
-    Backward(Rows(w), Columns(w), count_padding, dy, dx);
+    Backward(Rows(w), Columns(w), w.inner, count_padding, dy, dx);
   }
-  void AdaptiveAvgPool2d(int64_t height, int64_t width, int64_t out, const ConstTensorRef& x,
+  void AdaptiveAvgPool2d(const Planes& planes, int64_t out, const ConstTensorRef& x,
                          const TensorRef& y) override {
-    Forward(pooling::Adaptive{height, out}, pooling::Adaptive{width, out}, false, x, y);
+    Forward(pooling::Adaptive{planes.height, out}, pooling::Adaptive{planes.width, out},
+            planes.inner, false, x, y);
   }
-  void AdaptiveAvgPool2dBackward(int64_t height, int64_t width, int64_t out,
-                                 const ConstTensorRef& dy, const TensorRef& dx) override {
-    Backward(pooling::Adaptive{height, out}, pooling::Adaptive{width, out}, false, dy, dx);
+  void AdaptiveAvgPool2dBackward(const Planes& planes, int64_t out, const ConstTensorRef& dy,
+                                 const TensorRef& dx) override {
+    Backward(pooling::Adaptive{planes.height, out}, pooling::Adaptive{planes.width, out},
+             planes.inner, false, dy, dx);
   }
 
  private:
@@ -234,23 +247,23 @@ class PoolingKernels : public virtual DeviceKernels {
   }
 
   template <typename Side>
-  void Forward(Side rows, Side columns, bool count_padding, const ConstTensorRef& x,
+  void Forward(Side rows, Side columns, int64_t inner, bool count_padding, const ConstTensorRef& x,
                const TensorRef& y) {
     ByType<Queue>(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      LaunchForEach(
-          queue_, y.size(),
-          pooling::Average<T, Side>{rows, columns, count_padding, Pointer<T>(x), Pointer<T>(y)});
+      LaunchForEach(queue_, y.size(),
+                    pooling::Average<T, Side>{rows, columns, inner, count_padding, Pointer<T>(x),
+                                              Pointer<T>(y)});
     });
   }
   template <typename Side>
-  void Backward(Side rows, Side columns, bool count_padding, const ConstTensorRef& dy,
-                const TensorRef& dx) {
+  void Backward(Side rows, Side columns, int64_t inner, bool count_padding,
+                const ConstTensorRef& dy, const TensorRef& dx) {
     ByType<Queue>(dy.dtype(), [&](auto zero) {
       using T = decltype(zero);
       LaunchForEach(queue_, dx.size(),
-                    pooling::AverageBackward<T, Side>{rows, columns, count_padding, Pointer<T>(dy),
-                                                      Pointer<T>(dx)});
+                    pooling::AverageBackward<T, Side>{rows, columns, inner, count_padding,
+                                                      Pointer<T>(dy), Pointer<T>(dx)});
     });
   }
 

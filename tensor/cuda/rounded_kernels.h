@@ -56,6 +56,7 @@ class RoundedKernels final : public KernelSet {
     Call(&KernelSet::Conv2dBackward, convolution, x, weight, dy, dx, InFloat32(dweight),
          InFloat32(dbias), scratch);
   }
+  void Turn(const ConstTensorRef& x, const TensorRef& y) override { Call(&KernelSet::Turn, x, y); }
   AttentionMemory MemoryOf(const Attention& attention, int64_t n) const override {
     return device_.kernels().MemoryOf(attention, n);
   }
@@ -138,13 +139,13 @@ class RoundedKernels final : public KernelSet {
                          const TensorRef& dx) override {
     Call(&KernelSet::AvgPool2dBackward, window, count_padding, dy, dx);
   }
-  void AdaptiveAvgPool2d(int64_t height, int64_t width, int64_t out, const ConstTensorRef& x,
+  void AdaptiveAvgPool2d(const Planes& planes, int64_t out, const ConstTensorRef& x,
                          const TensorRef& y) override {
-    Call(&KernelSet::AdaptiveAvgPool2d, height, width, out, x, y);
+    Call(&KernelSet::AdaptiveAvgPool2d, planes, out, x, y);
   }
-  void AdaptiveAvgPool2dBackward(int64_t height, int64_t width, int64_t out,
-                                 const ConstTensorRef& dy, const TensorRef& dx) override {
-    Call(&KernelSet::AdaptiveAvgPool2dBackward, height, width, out, dy, dx);
+  void AdaptiveAvgPool2dBackward(const Planes& planes, int64_t out, const ConstTensorRef& dy,
+                                 const TensorRef& dx) override {
+    Call(&KernelSet::AdaptiveAvgPool2dBackward, planes, out, dy, dx);
   }
   void LayerNorm(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
                  double eps, const TensorRef& y, const TensorRef& statistics) override {

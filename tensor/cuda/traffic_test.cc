@@ -153,7 +153,8 @@ class Cases {
     for (const Window& window :
          {Window{7, 6, 3, 2, 1}, Window{5, 7, 2, 3, 0}, Window{4, 4, 1, 1, 0}}) {
       Convolutions(window);
-      Pools(window);
+      for (const int64_t inner : {1, 3})
+        Pools({window.height, window.width, window.kernel, window.stride, window.padding, inner});
     }
     Norms();
     Ends();
@@ -234,7 +235,13 @@ void Cases::Products() {
 
 // In two groups, which are products, and of all channels at once.
 void Cases::Convolutions(const Window& w) {
-  for (const int64_t groups : {2, 1}) Convolve({w, 4, 6, groups});
+  for (const int64_t groups : {2, 1}) {
+    for (const ChannelOrder x : {ChannelOrder::kFirst, ChannelOrder::kLast}) {
+      for (const ChannelOrder y : {ChannelOrder::kFirst, ChannelOrder::kLast}) {
+        Convolve({w, 4, 6, groups, x, y});
+      }
+    }
+  }
 }
 
 void Cases::Convolve(const Convolution& c) {
@@ -254,8 +261,9 @@ void Cases::Convolve(const Convolution& c) {
 }
 
 void Cases::Pools(const Window& w) {
-  const auto in = [&] { return T({3, w.height, w.width}); };
-  const auto out = [&] { return T({3, w.out_height(), w.out_width()}); };
+  const auto in = [&] { return T({2, w.height, w.width, w.inner}); };
+  const auto out = [&] { return T({2, w.out_height(), w.out_width(), w.inner}); };
+  const Planes planes = {w.height, w.width, w.inner};
   Run([&] {
     // A window's last value is its greatest, so that all are looked at.
     const TensorRef x = in(), y = out();
@@ -270,8 +278,8 @@ void Cases::Pools(const Window& w) {
     Run([&] { kernels().AvgPool2d(w, count_padding, in(), out()); });
     Run([&] { kernels().AvgPool2dBackward(w, count_padding, out(), in()); });
   }
-  Run([&] { kernels().AdaptiveAvgPool2d(w.height, w.width, 3, in(), T({3, 3, 3})); });
-  Run([&] { kernels().AdaptiveAvgPool2dBackward(w.height, w.width, 3, T({3, 3, 3}), in()); });
+  Run([&] { kernels().AdaptiveAvgPool2d(planes, 3, in(), T({2, 3, 3, w.inner})); });
+  Run([&] { kernels().AdaptiveAvgPool2dBackward(planes, 3, T({2, 3, 3, w.inner}), in()); });
 }
 
 void Cases::Norms() {
@@ -310,6 +318,22 @@ void Cases::Norms() {
     kernels().BatchNormByStatistics(x(), ConstTensorRef(), ConstTensorRef(), Wide({6}), Wide({6}),
                                     eps, x());
   });
+  // Channels that lie behind one another: packs, single values, groups of rows, and few rows.
+  for (const auto& [rows, channels] : {std::make_pair(70, 16), std::make_pair(70, 11),
+                                       std::make_pair(700, 8), std::make_pair(2, 3)}) {
+    const Shape shape = {rows, channels, 1};
+    const int64_t c = channels;
+    const auto values = [&] { return T({shape[0], c, 1}); };
+    Run([&] { kernels().BatchNorm(values(), Wide({c}), Wide({c}), eps, values(), Wide({c, 2})); });
+    Run([&] { kernels().BatchNorm(values(), {}, {}, eps, values(), Wide({c, 2})); });
+    Run([&] {
+      kernels().BatchNormBackward(values(), Wide({c}), Wide({c, 2}), values(), values(), Wide({c}),
+                                  Wide({c}));
+    });
+    Run([&] {
+      kernels().BatchNormBackward(values(), {}, Wide({c, 2}), values(), values(), {}, {});
+    });
+  }
   Run([&] { kernels().BatchAverages(Wide({6, 2}), 3, 10, eps, Wide({12})); });
 }
 

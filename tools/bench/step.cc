@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<LayerTime>> TimeLayers(const BenchSetup& setup, int64
     std::vector<float> x = node.input == 0 ? setup.features : make(SizeOf(in)),
                        y = make(SizeOf(out)), dy = make(SizeOf(out)), dx = make(SizeOf(in)),
                        saved = make(layer.saved_size(CpuKernels(), DType::kFloat32, n)),
-                       scratch = make(layer.scratch_size(CpuKernels(), DType::kFloat32, n)),
+                       scratch = make(layer.scratch_size(CpuKernels(), DType::kFloat32, n, {})),
                        gradient(node.parameters);
     const uint64_t key = 0;
     LayerContext context;

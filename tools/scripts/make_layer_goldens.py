@@ -215,10 +215,48 @@ def cases():
            f"{layer('position_embedding {}')}")
 
 
-def compositions():
-    generator = torch.Generator().manual_seed(5)
-    file = File()
-    for name, shape, module, text in cases():
+def image_cases():
+    """Likewise, of even numbers of channels, of which devices have other orders."""
+    conv = layer(conv_text(4, 3, padding=1))
+    yield ("image_residual", (3, 2, 6, 5),
+           nn.Sequential(
+               nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Tanh(),
+               Residual({"0": nn.Conv2d(4, 4, 3, padding=1), "1": nn.BatchNorm2d(4)},
+                        nn.Sequential(nn.Conv2d(4, 4, 1, bias=False))),
+               nn.AvgPool2d(2, padding=1), nn.Conv2d(4, 6, 3, stride=2), nn.Flatten(),
+               nn.Linear(6, 2)),
+           f"{conv} layers {{ batch_norm {{}} }} layers {{ tanh {{}} }} "
+           f"layers {{ residual {{ {conv} layers {{ batch_norm {{}} }} "
+           f"shortcut {{ {conv_text(4, 1, bias=False)} }} }} }} "
+           f"{layer('avg_pool2d { kernel_size: 2 padding: 1 }')} "
+           f"{layer(conv_text(6, 3, stride=2))} {layer('flatten {}')} "
+           f"{layer('linear { out_features: 2 }')}")
+    # Products of matrices beside convolutions that are computed in one piece.
+    yield ("image_groups", (2, 2, 7, 8),
+           nn.Sequential(
+               nn.Conv2d(2, 8, 3, padding=1), nn.Sigmoid(),
+               nn.Conv2d(8, 8, 3, padding=1, groups=4), nn.BatchNorm2d(8, affine=False),
+               nn.Conv2d(8, 4, 3, padding=1), nn.GELU(), nn.AvgPool2d(2), nn.Flatten(),
+               nn.Linear(48, 3)),
+           f"{layer(conv_text(8, 3, padding=1))} {layer('sigmoid {}')} "
+           f"{layer(conv_text(8, 3, padding=1, groups=4))} "
+           f"{layer('batch_norm { affine: false }')} {conv} {layer('gelu {}')} "
+           f"{layer('avg_pool2d { kernel_size: 2 }')} {layer('flatten {}')} "
+           f"{layer('linear { out_features: 3 }')}")
+    yield ("image_pools", (2, 2, 8, 8),
+           nn.Sequential(
+               nn.Conv2d(2, 4, 1, bias=False), nn.MaxPool2d(3, stride=2, padding=1),
+               nn.Conv2d(4, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+               nn.Linear(8, 3)),
+           f"{layer(conv_text(4, 1, bias=False))} "
+           f"{layer('max_pool2d { kernel_size: 3 stride: 2 padding: 1 }')} "
+           f"{layer(conv_text(8, 3, padding=1))} "
+           f"{layer('adaptive_avg_pool2d { output_size: 1 }')} {layer('flatten {}')} "
+           f"{layer('linear { out_features: 3 }')}")
+
+
+def add_compositions(file, generator, all_cases):
+    for name, shape, module, text in all_cases:
         # What is one layer to us is one in a Sequential too, so that it is called "0".
         model = module if type(module) is nn.Sequential else nn.Sequential(module)
         model = model.double()
@@ -246,6 +284,12 @@ def compositions():
         if buffers:
             file.add(f"{name}/eval", model.eval()(x))
         file.metadata[name] = text
+
+
+def compositions():
+    generator = torch.Generator().manual_seed(5)
+    file = File()
+    add_compositions(file, generator, cases())
     for name, shape, classes, smoothing, ignored in [
         ("loss_smoothed", (7, 10), 10, 0.1, None),
         ("loss_smoothed_batch_1", (1, 3), 3, 0.5, None),
@@ -271,6 +315,7 @@ def compositions():
             file.add(f"{name}/{key}", value)
         ignore = "" if ignored is None else f" ignore_index: {ignored}"
         file.metadata[name] = f"loss label_smoothing: {smoothing}{ignore}"
+    add_compositions(file, generator, image_cases())
     return file
 
 

@@ -61,6 +61,8 @@ class DeviceNetwork {
     RUBATO_CHECK(graph.ok());
     MemoryPlan plan =
         PlanMemory(*graph, max_batch, Purpose::kInputGradient, device->kernels(), dtype);
+    has_channels_last_ =
+        std::count(plan.orders.begin(), plan.orders.end(), ChannelOrder::kLast) > 0;
     parameters_ = Take(value_, graph->size);
     // Each aligned for itself, as a step's (device_layout.h).
     int64_t factors = 0;
@@ -87,6 +89,7 @@ class DeviceNetwork {
   ~DeviceNetwork() { device_.Synchronize(); }
 
   const Graph& graph() const { return network_->graph(); }
+  bool has_channels_last() const { return has_channels_last_; }
 
   template <typename T>
   void Compute(Call<T>& call) {
@@ -173,14 +176,16 @@ class DeviceNetwork {
 
   Device& device_;
   const DType dtype_, value_;
+  bool has_channels_last_ = false;
   TensorRef parameters_, factors_, gradient_, x_, converted_, dy_;
   const uint64_t* keys_;
   std::vector<int64_t> begins_;
   std::unique_ptr<Network> network_;
 };
 
+// Sets `has_last` if channels are last in some of the network's values.
 template <typename T>
-void ExpectPyTorchs(const Case& c, TestedGpu gpu, const Precision& precision) {
+void ExpectPyTorchs(bool* has_last, const Case& c, TestedGpu gpu, const Precision& precision) {
   const absl::Span<const int64_t> shape = absl::MakeSpan(c.shape).subspan(1);
   absl::StatusOr<Graph> graph = BuildGraph(Parse(c.text), shape, /*classes=*/0);
   RUBATO_ASSERT_OK(graph);
@@ -202,6 +207,7 @@ void ExpectPyTorchs(const Case& c, TestedGpu gpu, const Precision& precision) {
   const auto device = Open(gpu, precision);
   RUBATO_ASSERT_OK(device);
   DeviceNetwork network(c.text, shape, c.shape[0] + 2, precision.dtype, device->get());
+  *has_last = network.has_channels_last();
   Call<T> call = Convert<T>(c.call);
   network.Compute(call);
   const auto expect = [&](const std::vector<T>& found, const std::vector<double>& expected,
@@ -230,19 +236,24 @@ void ExpectPyTorchs(const Case& c, TestedGpu gpu, const Precision& precision) {
 
 void ExpectAll(TestedGpu gpu, const Precision& precision) {
   const Golden golden("compositions.safetensors");
-  int cases = 0;
+  int cases = 0, channels_last = 0;
   for (const auto& [name, text] : golden.metadata()) {
     if (absl::StartsWith(text, "loss")) continue;
     SCOPED_TRACE(absl::StrCat(name, " in ", precision.name));
     ++cases;
     const Case c = Read(golden, name);
+    bool has_last = false;
     if (precision.dtype == DType::kFloat64) {
-      ExpectPyTorchs<double>(c, gpu, precision);
+      ExpectPyTorchs<double>(&has_last, c, gpu, precision);
     } else {
-      ExpectPyTorchs<float>(c, gpu, precision);
+      ExpectPyTorchs<float>(&has_last, c, gpu, precision);
     }
+    channels_last += has_last ? 1 : 0;
   }
-  EXPECT_EQ(cases, 62);
+  const bool is_fused = precision.attention == AttentionForm::kFused;
+  // On a real one, where its library is there.
+  EXPECT_TRUE(channels_last == (is_fused ? 3 : 0) || (is_fused && gpu == TestedGpu::kReal));
+  EXPECT_EQ(cases, 65);
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Precision>& info) { return info.param.name; }

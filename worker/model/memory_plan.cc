@@ -32,6 +32,7 @@ class Planner {
   }
 
   MemoryPlan Run() {
+    plan_.orders = PlanChannelOrders(graph_, n_, kernels_, dtype_);
     PlanBackward();
     PlanStorages();
     PlaceAll();
@@ -96,7 +97,7 @@ class Planner {
       if (node.layer == nullptr) {
         Pass(dy, node.input);
         Pass(dy, node.other);
-      } else if (node.layer->OutputIsInput()) {
+      } else if (IsAlias(graph_, plan_.orders, i)) {
         Pass(dy, node.input);
       } else {
         PlanLayer(i, dy);
@@ -146,7 +147,7 @@ class Planner {
       const Graph::Node& node = graph_.nodes[i];
       const int in = plan_.storage_of[node.input];
       int out;
-      if (node.layer != nullptr && node.layer->OutputIsInput()) {
+      if (IsAlias(graph_, plan_.orders, i)) {
         out = in;
       } else if (node.layer != nullptr && node.layer->MayRunInPlace() &&
                  !node.layer->BackwardReadsX() && in >= 0 && !storages_[in].is_read_back &&
@@ -157,7 +158,7 @@ class Planner {
         storages_.push_back({SizeOfValue(i + 1), i, i});
       }
       plan_.storage_of[i + 1] = out;
-      if (out >= 0 && node.layer != nullptr && !node.layer->OutputIsInput() &&
+      if (out >= 0 && node.layer != nullptr && !IsAlias(graph_, plan_.orders, i) &&
           node.layer->BackwardReadsY()) {
         storages_[out].is_read_back = true;
       }
@@ -205,7 +206,10 @@ class Planner {
       const int64_t saved = layer == nullptr ? 0
                                              : layer->saved_size(kernels_, dtype_, n_) *
                                                    (layer->SavesStatistics() ? statistic_ : 1);
-      const int64_t scratch = layer == nullptr ? 0 : layer->scratch_size(kernels_, dtype_, n_);
+      const int64_t scratch =
+          layer == nullptr
+              ? 0
+              : layer->scratch_size(kernels_, dtype_, n_, OrdersOf(graph_, plan_.orders, i));
       requests.push_back({saved, i, back});
       requests.push_back({scratch, i, i});
       requests.push_back({scratch, back, back});

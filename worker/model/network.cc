@@ -38,6 +38,7 @@ LayerContext Network::ContextOf(size_t node, const std::vector<int64_t>& scratch
   context.training = training_;
   context.kernels = kernels_;
   context.key = inputs_.keys + node;
+  context.orders = OrdersOf(graph_, plan_.orders, node);
   const int64_t saved = layer.saved_size(*kernels_, arena_.dtype(), n_);
   if (layer.SavesStatistics() && IsHalf(arena_.dtype())) {
     const TensorRef values = arena_.Slice(plan_.saved[node], {2 * saved});
@@ -45,8 +46,8 @@ LayerContext Network::ContextOf(size_t node, const std::vector<int64_t>& scratch
   } else {
     context.saved = arena_.Slice(plan_.saved[node], {saved});
   }
-  context.scratch =
-      arena_.Slice(scratch[node], {layer.scratch_size(*kernels_, arena_.dtype(), n_)});
+  context.scratch = arena_.Slice(
+      scratch[node], {layer.scratch_size(*kernels_, arena_.dtype(), n_, context.orders)});
   return context;
 }
 
@@ -81,7 +82,7 @@ ConstTensorRef Network::Forward(const Inputs& inputs, bool training, const Tenso
     const Graph::Node& node = graph_.nodes[i];
     const ConstTensorRef& input = values_[node.input];
     const Shape shape = BatchOf(n_, graph_.shapes[i + 1]);
-    if (node.layer != nullptr && node.layer->OutputIsInput()) {
+    if (IsAlias(graph_, plan_.orders, i)) {
       values_[i + 1] = input.Reshaped(shape);
       continue;
     }

@@ -11,6 +11,7 @@
 #include "common/space/flat_space.h"
 #include "tensor/tensor.h"
 #include "worker/model/arena.h"
+#include "worker/model/channel_orders.h"
 #include "worker/model/graph.h"
 #include "worker/model/layers/layer.h"
 
@@ -26,6 +27,7 @@ struct MemoryPlan {
     int from = -1, to = -1;  // kAdd, kCopy: gradients
   };
   std::vector<Step> backward;
+  std::vector<ChannelOrder> orders;  // by value: see PlanChannelOrders
   // By value: the storage of its activation, -1 for the input's own memory.
   std::vector<int> storage_of;
   int output_gradient = 0;

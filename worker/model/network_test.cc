@@ -82,7 +82,7 @@ TEST(Network, AgreesWithPyTorch) {
     ExpectPyTorchs<double>(c);
     ExpectPyTorchs<float>(c);
   }
-  EXPECT_EQ(cases, 62);
+  EXPECT_EQ(cases, 65);
 }
 
 // The scalar whose gradient Backward gives.
@@ -189,7 +189,7 @@ TEST(Network, GradientsAreThoseOfCentralDifferences) {
     ++cases;
     ExpectCentralDifferences(Read(golden, name));
   }
-  EXPECT_EQ(cases, 54);
+  EXPECT_EQ(cases, 56);
   // What is dropped is a function of the call's key, so it stands still while an operand moves.
   for (const char* text :
        {"layers { dropout { p: 0.3 } }", "layers { position_embedding {} }",
@@ -210,7 +210,7 @@ TEST(Network, GradientsBesideKinksAreThoseOfDifferencesToEitherSide) {
     ++cases;
     ExpectOneSidedDifferences(Read(golden, name), &looked_at, &passed_over);
   }
-  EXPECT_EQ(cases, 8);
+  EXPECT_EQ(cases, 9);
   ExpectOneSidedDifferences(Draw("layers { relu {} }", {3, 7}), &looked_at, &passed_over);
   ExpectOneSidedDifferences(
       Draw("layers { conv2d { out_channels: 3 kernel_size: 3 } } layers { relu {} } "

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/status.h"
 
 namespace rubato::ptx {
@@ -81,7 +82,7 @@ int32_t Decoder::ConstantAt(uint64_t value, int width) {
   return found->second;
 }
 
-// 5, -5, 0x1F, 0f3F800000 (the bits of a float32), 0d3FF0000000000000, a parameter or shared
+// 5, -5, 0x1F, 0x1FU, 0f3F800000 (the bits of a float32), 0d3FF0000000000000, a parameter or shared
 // memory.
 bool Decoder::IsNumber(absl::string_view name, uint64_t* value) const {
   int64_t number;
@@ -89,7 +90,9 @@ bool Decoder::IsNumber(absl::string_view name, uint64_t* value) const {
       absl::StartsWith(name, "0d") || absl::StartsWith(name, "0D")) {
     return absl::SimpleHexAtoi(name.substr(2), value);
   }
-  if (absl::StartsWith(name, "0x")) return absl::SimpleHexAtoi(name.substr(2), value);
+  if (absl::StartsWith(name, "0x")) {
+    return absl::SimpleHexAtoi(absl::StripSuffix(name.substr(2), "U"), value);
+  }
   if (absl::SimpleAtoi(name, &number)) {
     *value = static_cast<uint64_t>(number);
     return true;

@@ -150,6 +150,19 @@ void AddExtraction(const std::string& type, Operations* table) {
       ForEachLane([](T a, uint32_t b, uint32_t c) { return Extract(a, b, c); });
 }
 
+// prmt: four bytes of the eight of a and, above them, b, each named by four bits of c; with the
+// fourth bit that byte's sign in all its places.
+uint32_t Permute(uint32_t a, uint32_t b, uint32_t c) {
+  const uint64_t bytes = static_cast<uint64_t>(b) << 32 | a;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t name = c >> 4 * i & 15;
+    const uint32_t byte = bytes >> 8 * (name & 7) & 255;
+    result |= (name < 8 ? byte : byte < 128 ? 0u : 255u) << 8 * i;
+  }
+  return result;
+}
+
 }  // namespace
 
 void AddIntegerOperations(Operations* table) {
@@ -174,6 +187,7 @@ void AddIntegerOperations(Operations* table) {
   AddExtraction<uint32_t>(".u32", table);
   AddExtraction<int64_t>(".s64", table);
   AddExtraction<uint64_t>(".u64", table);
+  t["prmt.b32"] = ForEachLane([](uint32_t a, uint32_t b, uint32_t c) { return Permute(a, b, c); });
   AddBits<uint16_t>("16", table);
   AddBits<uint32_t>("32", table);
   AddBits<uint64_t>("64", table);

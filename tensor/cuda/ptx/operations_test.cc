@@ -149,6 +149,12 @@ TEST(OperationsTest, ExtractsBits) {
   EXPECT_EQ(As<int32_t>("bfe.s32", -1, 3u, 0u), 0);
 }
 
+TEST(OperationsTest, PermutesBytes) {
+  EXPECT_EQ(As<uint32_t>("prmt.b32", 0x44332211u, 0x88776655u, 0x5410u), 0x66552211u);
+  EXPECT_EQ(As<uint32_t>("prmt.b32", 0x44332211u, 0x88776655u, 0x7632u), 0x88774433u);
+  EXPECT_EQ(As<uint32_t>("prmt.b32", 0x44332211u, 0x88776655u, 0xf80fu), 0xff0011ffu) << "signs";
+}
+
 TEST(OperationsTest, FloatsRoundToNearest) {
   EXPECT_EQ(As<float>("add.f32", 1.0f, 0x1p-24f), 1.0f);
   EXPECT_EQ(As<float>("add.f32", 1 + 0x1p-23f, 0x1p-24f), 1 + 0x1p-22f);

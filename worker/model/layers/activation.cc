@@ -29,6 +29,7 @@ class ActivationLayer : public Layer {
         activation_(activation) {}
 
   std::string kind() const override { return activation_.kind; }
+  OrderUse order_use() const override { return OrderUse::kSame; }
   bool BackwardReadsX() const override { return false; }
   bool MayRunInPlace() const override { return activation_.in_place; }
 
@@ -57,6 +58,7 @@ class GeluLayer : public Layer {
         form_(form) {}
 
   std::string kind() const override { return "gelu"; }
+  OrderUse order_use() const override { return OrderUse::kSame; }
   bool BackwardReadsX() const override { return false; }
   bool BackwardReadsY() const override { return false; }
   bool MayRunInPlace() const override { return true; }

@@ -20,7 +20,8 @@ class AttentionCore : public Layer {
   int64_t saved_size(const KernelSet& kernels, DType dtype, int64_t n) const override {
     return kernels.MemoryOf(Of(dtype), n).saved;
   }
-  int64_t scratch_size(const KernelSet& kernels, DType dtype, int64_t n) const override {
+  int64_t scratch_size(const KernelSet& kernels, DType dtype, int64_t n,
+                       const LayerOrders&) const override {
     return kernels.MemoryOf(Of(dtype), n).scratch;
   }
 

@@ -50,7 +50,7 @@ void Conv2dLayer::Forward(const LayerContext& context, const ConstTensorRef& par
                           const ConstTensorRef& x, const TensorRef& y) {
   const int64_t weights = convolution_.out_channels * convolution_.filter();
   context.kernels->Conv2d(
-      convolution_, x, parameters.Slice(0, {weights}),
+      In(context.orders), x, parameters.Slice(0, {weights}),
       bias_ ? parameters.Slice(weights, {convolution_.out_channels}) : ConstTensorRef(), y,
       context.scratch);
 }
@@ -60,7 +60,8 @@ void Conv2dLayer::Backward(const LayerContext& context, const ConstTensorRef& pa
                            const TensorRef& dx, const TensorRef& dparameters) {
   const int64_t weights = convolution_.out_channels * convolution_.filter();
   context.kernels->Conv2dBackward(
-      convolution_, x, parameters.Slice(0, {weights}), dy, dx, dparameters.Slice(0, {weights}),
+      In(context.orders), x, parameters.Slice(0, {weights}), dy, dx,
+      dparameters.Slice(0, {weights}),
       bias_ ? dparameters.Slice(weights, {convolution_.out_channels}) : TensorRef(),
       context.scratch);
 }

@@ -28,8 +28,15 @@ class Conv2dLayer : public Layer {
   int64_t multiplications() const override {
     return SizeOf(output_shape()) * convolution_.filter();
   }
-  int64_t scratch_size(const KernelSet& kernels, DType dtype, int64_t n) const override {
-    return kernels.ConvolutionScratch(convolution_, dtype, n);
+  int64_t scratch_size(const KernelSet& kernels, DType dtype, int64_t n,
+                       const LayerOrders& orders) const override {
+    return kernels.ConvolutionScratch(In(orders), dtype, n);
+  }
+  OrderUse order_use() const override { return OrderUse::kAny; }
+  // Where it is products of matrices, outputs may lie in either order, and inputs are turned.
+  OrderGain ChannelsLastGain(const KernelSet& kernels, DType dtype, int64_t n) const override {
+    if (!kernels.ComputesChannelsLast(convolution_, dtype, n)) return {-SizeOf(input_shape()), 0};
+    return {SizeOf(input_shape()), SizeOf(output_shape())};
   }
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override;
@@ -38,6 +45,13 @@ class Conv2dLayer : public Layer {
                 const TensorRef& dx, const TensorRef& dparameters) override;
 
  private:
+  Convolution In(const LayerOrders& orders) const {
+    Convolution convolution = convolution_;
+    convolution.x_order = orders.x;
+    convolution.y_order = orders.y;
+    return convolution;
+  }
+
   const Convolution convolution_;
   const bool bias_;
 };

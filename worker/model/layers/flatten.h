@@ -15,6 +15,11 @@ class FlattenLayer : public Layer {
 
   std::string kind() const override { return "flatten"; }
   bool OutputIsInput() const override { return true; }
+  OrderUse order_use() const override { return OrderUse::kAny; }
+  // Features are those of channels that are first.
+  OrderGain ChannelsLastGain(const KernelSet&, DType, int64_t) const override {
+    return {-SizeOf(input_shape()), 0};
+  }
   bool BackwardReadsX() const override { return false; }
   bool BackwardReadsY() const override { return false; }
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
@@ -22,6 +27,9 @@ class FlattenLayer : public Layer {
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,
                 const ConstTensorRef& x, const ConstTensorRef& y, const ConstTensorRef& dy,
                 const TensorRef& dx, const TensorRef& dparameters) override;
+
+ private:
+  int64_t plane() const { return SizeOf(input_shape()) / input_shape()[0]; }
 };
 
 }  // namespace rubato

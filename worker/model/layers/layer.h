@@ -13,9 +13,21 @@
 
 namespace rubato {
 
+// How the channels of x and y lie, and of their gradients: of (channels, height, width) examples.
+struct LayerOrders {
+  ChannelOrder x = ChannelOrder::kFirst, y = ChannelOrder::kFirst;
+};
+
+// How many values less a layer turns for each example if the channels of x, or of y, are last;
+// negative if it turns more.
+struct OrderGain {
+  int64_t x = 0, y = 0;
+};
+
 // What a call depends on besides its operands, and where it may write besides its results.
 struct LayerContext {
   bool training = false;  // else evaluation
+  LayerOrders orders = {};
   // What computes; all that is named here lies in its device's memory.
   KernelSet* kernels = &CpuKernels();
   // Of the layer's random draws (common/base/random.h); unused in evaluation.
@@ -52,7 +64,7 @@ class Layer {
   virtual std::vector<proto::Parameter> buffers() const { return {}; }
 
   // True if the output is the input under another shape, so that a caller that looks at its own
-  // memory under that shape need not call the layer at all.
+  // memory under that shape need not call the layer at all, but where orders of channels differ.
   virtual bool OutputIsInput() const { return false; }
 
   // Whether Backward reads the values of x, and of y: else they may be gone.
@@ -64,10 +76,21 @@ class Layer {
 
   // Values of LayerContext::saved and scratch for a batch of n, of type `dtype`.
   virtual int64_t saved_size(const KernelSet&, DType /*dtype*/, int64_t /*n*/) const { return 0; }
-  virtual int64_t scratch_size(const KernelSet&, DType /*dtype*/, int64_t /*n*/) const { return 0; }
+  virtual int64_t scratch_size(const KernelSet&, DType /*dtype*/, int64_t /*n*/,
+                               const LayerOrders&) const {
+    return 0;
+  }
 
   // Whether what it saves are statistics, which are of float32 where values are half floats.
   virtual bool SavesStatistics() const { return false; }
+
+  // What orders of channels it knows: channels that are first alone; any, with y in the order of x;
+  // or any of each, at a gain.
+  enum class OrderUse { kFirst, kSame, kAny };
+  virtual OrderUse order_use() const { return OrderUse::kFirst; }
+  virtual OrderGain ChannelsLastGain(const KernelSet&, DType /*dtype*/, int64_t /*n*/) const {
+    return {};
+  }
 
   // Whether x are whole numbers, which half floats do not hold.
   virtual bool TakesIndices() const { return false; }
@@ -76,7 +99,8 @@ class Layer {
   // where that is what it costs.
   virtual int64_t multiplications() const { return 0; }
 
-  // y = f(x). x: (n, *input_shape), y: (n, *output_shape); parameters: (number of them).
+  // y = f(x). x: (n, *input_shape), y: (n, *output_shape), whatever their channels' order is;
+  // parameters: (number of them).
   virtual void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                        const ConstTensorRef& x, const TensorRef& y) = 0;
 

@@ -41,7 +41,7 @@ void Compute(Layer& layer, int64_t n, Call<T>& call) {
   const ConstTensorRef x = ConstTensorRef(call.x).Reshaped(in);
   const TensorRef y = TensorRef(call.y).Reshaped(out);
   std::vector<T> saved(layer.saved_size(CpuKernels(), DTypeOf<T>(), n)),
-      scratch(layer.scratch_size(CpuKernels(), DTypeOf<T>(), n));
+      scratch(layer.scratch_size(CpuKernels(), DTypeOf<T>(), n, {}));
   const uint64_t key = 7;
   LayerContext context;
   context.training = true;

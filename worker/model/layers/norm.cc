@@ -122,6 +122,7 @@ class BatchNormLayer : public NormLayer {
         momentum_(config.momentum()) {}
 
   std::string kind() const override { return "batch_norm"; }
+  OrderUse order_use() const override { return OrderUse::kSame; }
   int64_t saved_size(const KernelSet&, DType, int64_t) const override { return 2 * channels_; }
 
   std::vector<proto::Parameter> buffers() const override {
@@ -133,7 +134,7 @@ class BatchNormLayer : public NormLayer {
 
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override {
-    const ConstTensorRef planes = x.Reshaped(Planes(x));
+    const ConstTensorRef planes = x.Reshaped(PlanesIn(context.orders.x, x));
     if (!context.training) {
       context.kernels->BatchNormByStatistics(
           planes, Weight(parameters), Bias(parameters), context.buffers.Slice(0, {channels_}),
@@ -143,18 +144,24 @@ class BatchNormLayer : public NormLayer {
     context.kernels->BatchNorm(planes, Weight(parameters), Bias(parameters), eps_, y,
                                context.saved);
     if (context.statistics.is_null()) return;
-    context.kernels->BatchAverages(context.saved, planes.dim(0), planes.dim(2), eps_,
-                                   context.statistics);
+    context.kernels->BatchAverages(context.saved, x.dim(0), Planes(x)[2], eps_, context.statistics);
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,
                 const ConstTensorRef& x, const ConstTensorRef&, const ConstTensorRef& dy,
                 const TensorRef& dx, const TensorRef& dparameters) override {
-    context.kernels->BatchNormBackward(x.Reshaped(Planes(x)), Weight(parameters), context.saved, dy,
-                                       dx, Weight(dparameters), Bias(dparameters));
+    context.kernels->BatchNormBackward(x.Reshaped(PlanesIn(context.orders.x, x)),
+                                       Weight(parameters), context.saved, dy, dx,
+                                       Weight(dparameters), Bias(dparameters));
   }
 
  private:
+  // Where channels are last, places are examples of one place.
+  Shape PlanesIn(ChannelOrder order, const ConstTensorRef& x) const {
+    const Shape planes = Planes(x);
+    return order == ChannelOrder::kFirst ? planes : Shape{planes[0] * planes[2], planes[1], 1};
+  }
+
   const int64_t channels_;
   const double momentum_;
 };

@@ -16,25 +16,40 @@ Shape PooledShape(absl::Span<const int64_t> input_shape, const Window& window) {
 
 Shape ToShape(absl::Span<const int64_t> shape) { return Shape(shape.begin(), shape.end()); }
 
+// How many values its places have. Of input and output, one may have no order.
+int64_t InnerIn(const LayerOrders& orders, int64_t channels) {
+  const bool is_last = orders.x == ChannelOrder::kLast || orders.y == ChannelOrder::kLast;
+  return is_last ? channels : 1;
+}
+
+// A layer's window over planes in these orders.
+Window WindowIn(const LayerOrders& orders, int64_t channels, Window window) {
+  window.inner = InnerIn(orders, channels);
+  return window;
+}
+
 class MaxPool2dLayer : public Layer {
  public:
   MaxPool2dLayer(absl::Span<const int64_t> input_shape, const Window& window)
       : Layer(ToShape(input_shape), PooledShape(input_shape, window), {}), window_(window) {}
 
   std::string kind() const override { return "max_pool2d"; }
+  OrderUse order_use() const override { return OrderUse::kSame; }
 
   void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
-    context.kernels->MaxPool2d(window_, x, y);
+    context.kernels->MaxPool2d(In(context.orders), x, y);
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                 const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
-    if (!dx.is_null()) context.kernels->MaxPool2dBackward(window_, x, y, dy, dx);
+    if (!dx.is_null()) context.kernels->MaxPool2dBackward(In(context.orders), x, y, dy, dx);
   }
 
  private:
+  Window In(const LayerOrders& orders) const { return WindowIn(orders, input_shape()[0], window_); }
+
   const Window window_;
 };
 
@@ -46,21 +61,25 @@ class AvgPool2dLayer : public Layer {
         count_padding_(count_padding) {}
 
   std::string kind() const override { return "avg_pool2d"; }
+  OrderUse order_use() const override { return OrderUse::kSame; }
   bool BackwardReadsX() const override { return false; }
   bool BackwardReadsY() const override { return false; }
 
   void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
-    context.kernels->AvgPool2d(window_, count_padding_, x, y);
+    context.kernels->AvgPool2d(In(context.orders), count_padding_, x, y);
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef&,
                 const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
-    if (!dx.is_null()) context.kernels->AvgPool2dBackward(window_, count_padding_, dy, dx);
+    if (!dx.is_null())
+      context.kernels->AvgPool2dBackward(In(context.orders), count_padding_, dy, dx);
   }
 
  private:
+  Window In(const LayerOrders& orders) const { return WindowIn(orders, input_shape()[0], window_); }
+
   const Window window_;
   const bool count_padding_;
 };
@@ -74,21 +93,27 @@ class AdaptiveAvgPool2dLayer : public Layer {
         size_(size) {}
 
   std::string kind() const override { return "adaptive_avg_pool2d"; }
+  OrderUse order_use() const override { return OrderUse::kSame; }
   bool BackwardReadsX() const override { return false; }
   bool BackwardReadsY() const override { return false; }
 
   void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
-    context.kernels->AdaptiveAvgPool2d(height_, width_, size_, x, y);
+    context.kernels->AdaptiveAvgPool2d(PlanesIn(context.orders), size_, x, y);
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef&,
                 const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
-    if (!dx.is_null()) context.kernels->AdaptiveAvgPool2dBackward(height_, width_, size_, dy, dx);
+    if (!dx.is_null())
+      context.kernels->AdaptiveAvgPool2dBackward(PlanesIn(context.orders), size_, dy, dx);
   }
 
  private:
+  Planes PlanesIn(const LayerOrders& orders) const {
+    return {height_, width_, InnerIn(orders, input_shape()[0])};
+  }
+
   const int64_t height_, width_, size_;
 };
 

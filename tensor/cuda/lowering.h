@@ -1,0 +1,251 @@
+// What convolutions that are products of matrices need beside them, and the order of values.
+#ifndef RUBATO_TENSOR_CUDA_LOWERING_H_
+#define RUBATO_TENSOR_CUDA_LOWERING_H_
+
+#include "tensor/convolution.h"
+#include "tensor/cuda/block.h"
+#include "tensor/cuda/divisor.h"
+#include "tensor/cuda/numbers.h"
+
+namespace rubato {
+namespace convolution {
+
+// A Window as kernels read it; places are its outputs'.
+struct Grid {
+  Divisor height, width, kernel, stride, out_width, places;
+  int64_t padding, out_height;
+};
+inline Grid GridOf(const Window& w) {
+  return {w.height,      w.width,       w.kernel,  w.stride,
+          w.out_width(), w.out_plane(), w.padding, w.out_height()};
+}
+inline SideSeen RowsSeen(const Grid& g) {
+  return SeenOfSide(g.height, g.kernel, g.stride, g.padding, g.out_height);
+}
+inline SideSeen ColumnsSeen(const Grid& g) {
+  return SeenOfSide(g.width, g.kernel, g.stride, g.padding, g.out_width);
+}
+
+// columns (channels kernel^2, examples places) or, `by_example`, (examples, channels kernel^2,
+// places).
+template <typename T>
+struct Unfold {
+  static constexpr int kAhead = 4;
+
+  Grid g;
+  int64_t channels;
+  bool by_example;
+  Divisor inner;  // rows of an example or, of a row, examples
+  const T* x;     // (examples, channels, height, width)
+  T* columns;
+
+  RUBATO_HOST_DEVICE T Load(int64_t i) const {
+    const int64_t rest = i / g.places, place = i - rest * g.places;
+    const int64_t outer = rest / inner, within = rest - outer * inner;
+    const int64_t row = by_example ? within : outer, example = by_example ? outer : within;
+    const int64_t line = row / g.kernel, kx = row - line * g.kernel;
+    const int64_t channel = line / g.kernel, ky = line - channel * g.kernel;
+    const int64_t oy = place / g.out_width, ox = place - oy * g.out_width;
+    const int64_t iy = oy * g.stride + ky - g.padding, ix = ox * g.stride + kx - g.padding;
+    const bool inside = iy >= 0 && iy < g.height && ix >= 0 && ix < g.width;
+    return inside ? x[((example * channels + channel) * g.height + iy) * g.width + ix] : T(0.0f);
+  }
+  RUBATO_HOST_DEVICE void Store(int64_t i, T value) const { columns[i] = value; }
+  Traffic Moves(int64_t n) const {
+    const int64_t planes = n / (g.kernel * g.kernel * g.places);
+    return {planes * RowsSeen(g).values * ColumnsSeen(g).values * SizeInBytes<T>(),
+            n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
+};
+
+// Of one side of a window's plane: the outputs that see a value, from the last to the first, so
+// that the places that the value has in their windows go up by the stride.
+struct Seeing {
+  int64_t last, place, count;
+};
+RUBATO_HOST_DEVICE Seeing SeeingOf(int64_t value, const Grid& g, int64_t out) {
+  const int64_t at = value + g.padding, latest = at / g.stride;
+  const int64_t last = latest < out ? latest : out - 1, place = at - last * g.stride;
+  if (place >= g.kernel) return {last, place, 0};
+  const int64_t more = (g.kernel - 1 - place) / g.stride;
+  return {last, place, (more < last ? more : last) + 1};
+}
+
+// x = the sum of the columns' values at each place of the input; columns (channels kernel^2,
+// examples places).
+template <typename T>
+struct Fold {
+  Grid g;
+  Divisor channels;
+  int64_t examples;
+  const T* columns;
+  T* x;
+  static constexpr int kTaps = 9;  // loads under way: all of a window of 3 x 3
+
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t line = i / g.width, ix = i - line * g.width;
+    const int64_t rest = line / g.height, iy = line - rest * g.height;
+    const int64_t example = rest / channels, channel = rest - example * channels;
+    const Seeing rows = SeeingOf(iy, g, g.out_height), row = SeeingOf(ix, g, g.out_width);
+    // From one of these places to the next on its line, and from a line's last to the next line.
+    const int64_t line_of_places = examples * g.places;
+    const int64_t step = g.stride * line_of_places - 1;
+    const int64_t next =
+        g.stride * g.kernel * line_of_places - g.out_width - (row.count - 1) * step;
+    const int64_t first = (channel * g.kernel + rows.place) * g.kernel + row.place;
+    const T* from =
+        columns + (first * examples + example) * g.places + rows.last * g.out_width + row.last;
+    int64_t left = row.count;
+    Wide<T> sum = 0;
+    InTurn<kTaps>(
+        0, rows.count * row.count, 1,
+        [&](int64_t) {
+          const T value = *from;
+          if (--left > 0) {
+            from += step;
+          } else {
+            from += next;
+            left = row.count;
+          }
+          return value;
+        },
+        [&](int64_t, T value) { sum += Widen(value); });
+    x[i] = static_cast<T>(sum);
+  }
+  Traffic Moves(int64_t n) const {
+    const int64_t planes = n / (g.height * g.width);
+    return {planes * RowsSeen(g).pairs * ColumnsSeen(g).pairs * SizeInBytes<T>(),
+            n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
+};
+
+// to (channels, examples, places) of from (examples, channels, places).
+template <typename T>
+struct ChannelsFirst {
+  static constexpr int kAhead = 4;
+
+  int64_t channels;
+  Divisor examples, places;
+  const T* from;
+  T* to;
+
+  RUBATO_HOST_DEVICE T Load(int64_t i) const {
+    const int64_t rest = i / places, place = i - rest * places;
+    const int64_t channel = rest / examples, example = rest - channel * examples;
+    return from[(example * channels + channel) * places + place];
+  }
+  RUBATO_HOST_DEVICE void Store(int64_t i, T value) const { to[i] = value; }
+  Traffic Moves(int64_t n) const {
+    return {n * SizeInBytes<T>(), n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
+};
+
+// to (matrices, columns, rows) of from (matrices, rows, columns): a tile of one matrix a block, by
+// way of shared memory, so that what a warp reads lies side by side, and so what it writes.
+template <typename T>
+struct TurnMatrices {
+  static constexpr int kMostThreads = kUsualThreads;
+  static constexpr int kTile = sizeof(T) > sizeof(float) ? 16 : 32;
+  static constexpr int kAhead = kTile * kTile / kUsualThreads;
+  struct Part {  // a thread's, of the tile
+    T values[kAhead];
+  };
+
+  int64_t rows, columns;
+  Divisor row_tiles, column_tiles;
+  const T* from;
+  T* to;
+
+  // Each row is turned by its number: a column's values are in as many banks.
+  RUBATO_HOST_DEVICE static int Place(int row, int column) {
+    return row * kTile + (row + column) % kTile;
+  }
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    const int64_t rest = block.index() / column_tiles, matrix = rest / row_tiles;
+    const int64_t row = (rest - matrix * row_tiles) * kTile;
+    const int64_t column = (block.index() - rest * column_tiles) * kTile;
+    const T* const source = from + matrix * rows * columns;
+    T* const target = to + matrix * rows * columns;
+    T* const tile = block.template Shared<Part>()->values;
+    block.ForEach([&](int thread) {
+      InTurn<kAhead>(
+          thread, kTile * kTile, block.threads(),
+          [&](int64_t i) {
+            const int64_t r = row + i / kTile, c = column + i % kTile;
+            return r < rows && c < columns ? source[r * columns + c] : T(0.0f);
+          },
+          [&](int64_t i, T value) {
+            tile[Place(static_cast<int>(i) / kTile, static_cast<int>(i) % kTile)] = value;
+          });
+    });
+    block.ForEach([&](int thread) {
+      for (int i = thread; i < kTile * kTile; i += block.threads()) {
+        const int r = i % kTile, c = i / kTile;
+        if (row + r >= rows || column + c >= columns) continue;
+        target[(column + c) * rows + row + r] = tile[Place(r, c)];
+      }
+    });
+  }
+
+  Traffic Moves(int64_t blocks) const {
+    const int64_t bytes = blocks / (row_tiles * column_tiles) * rows * columns * SizeInBytes<T>();
+    return {bytes, bytes, SizeInBytes<T>()};
+  }
+};
+
+// y[example, channel, place] += bias[channel].
+template <typename T>
+struct AddToPlanes {
+  static constexpr int kAhead = 4;
+
+  Divisor channels, places;
+  const T* bias;
+  T* y;
+
+  struct Both {
+    T y, bias;
+  };
+  RUBATO_HOST_DEVICE Both Load(int64_t i) const { return {y[i], bias[i / places % channels]}; }
+  RUBATO_HOST_DEVICE void Store(int64_t i, Both both) const {
+    y[i] = static_cast<T>(Widen(both.y) + Widen(both.bias));
+  }
+  Traffic Moves(int64_t n) const {
+    return {(n + channels) * SizeInBytes<T>(), n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
+};
+
+// sums[channel] = or += the sum of its n values, a block's.
+template <typename T>
+struct SumChannel {
+  int64_t n;
+  bool adds;
+  const T* values;
+  Wide<T>* sums;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    const T* const row = values + block.index() * n;
+    const Wide<T> sum = block.Sum(Wide<T>(0), [&](int thread) {
+      Wide<T> part = 0;
+      InTurn<8>(
+          thread, n, block.threads(), [&](int64_t j) { return row[j]; },
+          [&](int64_t, T value) { part += Widen(value); });
+      return part;
+    });
+    block.ForEach([&](int thread) {
+      if (thread == 0) sums[block.index()] = adds ? sums[block.index()] + sum : sum;
+    });
+  }
+
+  Traffic Moves(int64_t channels) const {
+    return {channels * (n * SizeInBytes<T>() + (adds ? SizeInBytes<Wide<T>>() : 0)),
+            channels * SizeInBytes<Wide<T>>(), SizeInBytes<T>()};
+  }
+};
+
+}  // namespace convolution
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_LOWERING_H_
