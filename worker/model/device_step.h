@@ -30,12 +30,11 @@ struct Summing {
 };
 
 // All memory, the device's and what of the host's it reads and writes, is taken at once, before the
-// first step. A step is: parameters that are new go over in parts, in a stream of their own; the
-// batch goes over, and forward begins, segment by segment (worker/model/forward_segments.h), as
-// soon as each has its parameters; loss and backward run, and each part of the gradient leaves as
-// soon as it is whole, in a third stream, while backward goes on. From the second step of its kind
-// on, each segment is a recording, the last one with all that follows. Methods as Model's, on host
-// memory.
+// first step. A step is: the batch goes over, then parameters that are new, in parts, in a stream
+// of their own; forward begins, segment by segment (worker/model/forward_segments.h), as soon as
+// each has its parameters; loss and backward run, and each part of the gradient leaves as soon as
+// it is whole, in a third stream, while backward goes on. From the second step of its kind on, each
+// segment is a recording, the last one with all that follows. Methods as Model's, on host memory.
 //
 // In half floats (float16, bfloat16) factors of products and activations are half floats,
 // parameters and gradients float32. In float16 the loss is scaled (worker/model/loss_scaler.h); a
@@ -108,7 +107,12 @@ class DeviceStep {
   // begun is done.
   bool SendParameters(size_t segment, const ConstTensorRef& parameters, AwaitParameters await);
   bool SendRange(Range values, const ConstTensorRef& parameters, AwaitParameters await);
-  void Stage(const ConstTensorRef& features, const Targets& targets, uint64_t key);
+  // Whether those of the call at hand go over.
+  bool ParametersCross() const { return sends_ && there_ != version_; }
+  // Before the first parameters: a GPU has one engine for all that goes over, in the order in which
+  // it was given, whatever its stream. `key`: of training.
+  void SendBatch(const ConstTensorRef& features, const Targets& targets,
+                 std::optional<uint64_t> key);
   // Give the device a batch of n, from what is staged. False if `begin` said so.
   bool EnqueueGradient(int64_t n, const Summing& summing, BeginSegment begin);
   bool EnqueueForward(int64_t n, bool training, BeginSegment begin);

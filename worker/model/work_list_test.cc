@@ -11,16 +11,20 @@
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tensor/cuda/cuda_device.h"
 #include "tensor/cuda/fake_cublas.h"
 #include "tensor/cuda/fake_cuda.h"
 #include "tensor/cuda/fake_cudnn.h"
 #include "worker/model/model.h"
+#include "worker/model/pages.h"
 #include "worker/model/preset_trajectory.h"
 
 namespace rubato {
 namespace {
+
+using ::testing::ElementsAre;
 
 constexpr int64_t kBatch = 2;
 
@@ -138,6 +142,40 @@ TEST(WorkList, ForwardBeginsWhileLaterParametersArrive) {
           return true;
         });
     EXPECT_EQ(products, (std::vector<size_t>{0, 0, 1, 1, 2, 2, 3})) << step;
+  }
+}
+
+// A GPU's engine takes what goes over in the order in which it may begin: a batch in another
+// stream, which waits for the first parameters, would go after all others that the host has given
+// it. And what it reads by itself goes in large parts.
+TEST(WorkList, ABatchGoesOverBeforeParametersAndThoseInLargeParts) {
+  std::vector<Work> work;
+  const auto model =
+      Model::Create(ParseModel("preset: PRESET_MLP hidden: [1000, 1000]"), {300}, {5}, kBatch,
+                    DType::kFloat32, Purpose::kTraining, MakeWorkList(&work));
+  RUBATO_ASSERT_OK(model);
+  const std::vector<float> features(kBatch * 300);
+  const std::vector<int32_t> labels(kBatch);
+  const Pages parameters((*model)->parameter_count()), gradient((*model)->parameter_count());
+  const auto pin = (*model)->Pin(parameters.memory(), parameters.bytes());
+  for (int step = 0; step < 3; ++step) {
+    work.clear();
+    (*model)->OnNewParameters();
+    (*model)->Gradient(
+        ConstTensorRef(parameters.values()), features, {labels, {}}, /*key=*/1,
+        TensorRef(gradient.values()), [](int64_t) {}, AllHaveArrived);
+    std::vector<int64_t> bytes;
+    for (const Work& each : work) {
+      if (each.kind != Work::kUpload) continue;
+      EXPECT_EQ(each.stream, Stream::kUpload);
+      bytes.push_back(each.bytes);
+    }
+    // Features, labels, the factors of the loss, keys of the model's nodes; 301 x 1000, 1001 x 1000
+    // and 1001 x 5 parameters, of which the first two are a segment each.
+    const int64_t most = 2 << 20;
+    const int64_t nodes = static_cast<int64_t>((*model)->graph().nodes.size());
+    EXPECT_THAT(bytes, ElementsAre(kBatch * 300 * 4, kBatch * 4, 8, 8 * nodes, 301'000 * 4, most,
+                                   1'001'000 * 4 - most, 5'005 * 4));
   }
 }
 
