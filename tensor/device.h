@@ -16,6 +16,8 @@ class DeviceKernels : public KernelSet {
  public:
   // y = x, in y's type: a float32's half float.
   virtual void Convert(const ConstTensorRef& x, const TensorRef& y) = 0;
+  // Likewise, each turned: x (filters, channels, places), y (filters, places, channels).
+  virtual void ConvertFilters(const ConstTensorRef& x, const TensorRef& y) = 0;
 
   // As SoftmaxCrossEntropy and SquaredError of tensor/kernels.h; the gradient is multiplied by
   // `scale` (1). labels: (n) of int32. `rows` (n, 2), of float64, is scratch. sums (2), of float64,

@@ -48,7 +48,8 @@ class KernelSet {
                               const TensorRef& scratch) = 0;
 
   // Whether it is computed with the channels of x and y last, in whatever order they lie; for all n
-  // or none.
+  // or none. Then those of the weights are last: (out_channels, kernel, kernel, in_channels /
+  // groups); their gradient is in the order of parameters.
   virtual bool ComputesChannelsLast(const Convolution&, DType /*dtype*/, int64_t /*n*/) const {
     return false;
   }

@@ -28,6 +28,16 @@ class ConvolutionKernels : public virtual DeviceKernels {
     TurnMatrices(x.dim(0), x.dim(1), x.dim(2), x, y);
   }
 
+  void ConvertFilters(const ConstTensorRef& x, const TensorRef& y) override {
+    const int64_t channels = x.dim(1), places = x.dim(2);
+    ByType<Queue>(y.dtype(), [&](auto zero) {
+      using To = decltype(zero);
+      LaunchForEach(
+          queue_, y.size(),
+          convolution::ConvertFilters<To>{channels, places, Pointer<Wide<To>>(x), Pointer<To>(y)});
+    });
+  }
+
   int64_t ConvolutionScratch(const Convolution& c, DType dtype, int64_t n) const override {
     const int64_t workspace = queue_.ConvolutionWorkspace(c, dtype, n);
     if (workspace < 0) return ExamplesAtATime(c, n) * PerExample(c);

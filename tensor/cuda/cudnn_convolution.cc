@@ -36,8 +36,8 @@ std::vector<cudnnBackendDescriptor_t> GraphOf(const Convolution& c, DType dtype,
   const auto x = name(Operand::kX, ChannelsLast(n, c.in_channels, w.height, w.width), type);
   const auto y =
       name(Operand::kY, ChannelsLast(n, c.out_channels, w.out_height(), w.out_width()), type);
+  const CudnnGraph::Layout layout = ChannelsLast(c.out_channels, filter, kernel, kernel);
   if (pass == ConvolutionPass::kWeightGradient) {
-    const CudnnGraph::Layout layout = ChannelsLast(c.out_channels, filter, kernel, kernel);
     const auto sums = graph.Inner(layout);
     graph.Convolve(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, w.stride,
                    w.padding, x, sums, y);
@@ -45,8 +45,6 @@ std::vector<cudnnBackendDescriptor_t> GraphOf(const Convolution& c, DType dtype,
                     name(Operand::kDWeight, layout, CUDNN_DATA_FLOAT));
     return graph.operations();
   }
-  const CudnnGraph::Layout layout = {{c.out_channels, filter, kernel, kernel},
-                                     {filter * kernel * kernel, kernel * kernel, kernel, 1}};
   graph.Convolve(pass == ConvolutionPass::kOutput
                      ? CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR
                      : CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,

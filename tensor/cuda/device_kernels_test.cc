@@ -385,9 +385,14 @@ TEST_P(DeviceKernelsTest, FusedConvolutionsAreNearAndTheSameEachTime) {
     for (Values* const values : {&x, &dx}) turn(c.x_order, c.in_channels, values);
     for (Values* const values : {&y, &dy}) turn(c.y_order, c.out_channels, values);
     const TensorRef xs = Send(x).Reshaped(in), dys = Send(dy).Reshaped(out);
-    const TensorRef weights = Send(weight), biases = Send(bias);
-    const TensorRef scratch = Take(kernels().ConvolutionScratch(c, dtype_, n));
     const DType wide = DType::kFloat32;
+    const TensorRef weights = Send(weight), biases = Send(bias);
+    if (kernels().ComputesChannelsLast(c, dtype_, n)) {
+      const Shape filters = {c.out_channels, c.in_channels, w.kernel * w.kernel};
+      const std::vector<float> given(weight.begin(), weight.end());
+      kernels().ConvertFilters(Send<float>(given).Reshaped(filters), weights);
+    }
+    const TensorRef scratch = Take(kernels().ConvolutionScratch(c, dtype_, n));
     Values runs[2];
     for (Values& run : runs) {
       const TensorRef found[] = {Take(SizeOf(out)).Reshaped(out), Take(SizeOf(in)).Reshaped(in),

@@ -36,9 +36,10 @@ struct FusedConvolution {
   int64_t n;    // examples
   ConvolutionPass pass;
   const void* x;
-  const void* weight;  // (out_channels, in_channels / groups, kernel, kernel)
+  // Or their gradient, of float32: (out_channels, kernel, kernel, in_channels / groups).
+  const void* weight;
   const void* y;
-  float* dweight;   // (out_channels, kernel, kernel, in_channels / groups): kWeightGradient's
+  float* dweight;   // kWeightGradient's
   void* workspace;  // as many bytes as the queue wanted, from a multiple of 256 bytes on
 };
 

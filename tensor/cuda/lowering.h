@@ -140,6 +140,27 @@ struct ChannelsFirst {
   }
 };
 
+// to (filters, places, channels), rounded, of from (filters, channels, places).
+template <typename To>
+struct ConvertFilters {
+  static constexpr int kAhead = 8;
+  using From = Wide<To>;
+
+  Divisor channels, places;
+  const From* from;
+  To* to;
+
+  RUBATO_HOST_DEVICE From Load(int64_t i) const {
+    const int64_t rest = i / channels, filter = rest / places;
+    const int64_t channel = i - rest * channels, place = rest - filter * places;
+    return from[(filter * channels + channel) * places + place];
+  }
+  RUBATO_HOST_DEVICE void Store(int64_t i, From value) const { to[i] = static_cast<To>(value); }
+  Traffic Moves(int64_t n) const {
+    return {n * SizeInBytes<From>(), n * SizeInBytes<To>(), SizeInBytes<From>()};
+  }
+};
+
 // to (matrices, columns, rows) of from (matrices, rows, columns): a tile of one matrix a block, by
 // way of shared memory, so that what a warp reads lies side by side, and so what it writes.
 template <typename T>

@@ -26,7 +26,7 @@ inline void CheckFused(const FusedConvolution& fused) {
   RUBATO_CHECK(reinterpret_cast<uintptr_t>(fused.workspace) % 256 == 0);
 }
 
-// f(place in x, place in y, place in the weights, that in their gradient) for all products.
+// f(place in x, place in y, place in the weights) for all products.
 template <typename F>
 void ForEachProduct(const Convolution& c, int64_t n, F f) {
   const Window& w = c.window;
@@ -42,7 +42,7 @@ void ForEachProduct(const Convolution& c, int64_t n, F f) {
       for (int64_t o = 0; o < c.out_channels; ++o) {
         for (int64_t i = 0; i < in; ++i) {
           f(at + o / out * in + i, place * c.out_channels + o,
-            (o * in + i) * w.kernel * w.kernel + k, (o * w.kernel * w.kernel + k) * in + i);
+            (o * w.kernel * w.kernel + k) * in + i);
         }
       }
     }
@@ -64,22 +64,22 @@ void ConvolvePlainly(const FusedConvolution& fused) {
   switch (fused.pass) {
     case ConvolutionPass::kOutput: {
       std::vector<float> sums(n_y);
-      ForEachProduct(c, fused.n, [&](int64_t i, int64_t o, int64_t w, int64_t) {
+      ForEachProduct(c, fused.n, [&](int64_t i, int64_t o, int64_t w) {
         sums[o] += Widen(x[i]) * Widen(weight[w]);
       });
       return write(sums, y);
     }
     case ConvolutionPass::kInputGradient: {
       std::vector<float> sums(n_x);
-      ForEachProduct(c, fused.n, [&](int64_t i, int64_t o, int64_t w, int64_t) {
+      ForEachProduct(c, fused.n, [&](int64_t i, int64_t o, int64_t w) {
         sums[i] += Widen(y[o]) * Widen(weight[w]);
       });
       return write(sums, x);
     }
     case ConvolutionPass::kWeightGradient:
       std::memset(fused.dweight, 0, c.out_channels * c.filter() * sizeof(float));
-      ForEachProduct(c, fused.n, [&](int64_t i, int64_t o, int64_t, int64_t dw) {
-        fused.dweight[dw] += Widen(y[o]) * Widen(x[i]);
+      ForEachProduct(c, fused.n, [&](int64_t i, int64_t o, int64_t w) {
+        fused.dweight[w] += Widen(y[o]) * Widen(x[i]);
       });
       return;
   }

@@ -16,6 +16,7 @@
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/tested_gpu.h"
 #include "tests/golden.h"
+#include "worker/model/factors.h"
 #include "worker/model/network.h"
 #include "worker/model/network_cases.h"
 
@@ -55,6 +56,7 @@ class DeviceNetwork {
   DeviceNetwork(const std::string& text, absl::Span<const int64_t> shape, int64_t max_batch,
                 DType dtype, Device* device)
       : device_(*device),
+        max_batch_(max_batch),
         dtype_(dtype),
         value_(dtype == DType::kFloat64 ? dtype : DType::kFloat32) {
     absl::StatusOr<Graph> graph = BuildGraph(Parse(text), shape, /*classes=*/0);
@@ -121,8 +123,8 @@ class DeviceNetwork {
       for (size_t i = 0; i < begins_.size(); ++i) {
         const Graph::Node& node = graph().nodes[i];
         if (node.parameters == 0) continue;
-        device_.kernels().Convert(parameters_.Slice(node.begin, {node.parameters}),
-                                  factors_.Slice(begins_[i], {node.parameters}));
+        WriteFactors(*node.layer, max_batch_, parameters_.Slice(node.begin, {node.parameters}),
+                     factors_.Slice(begins_[i], {node.parameters}), &device_.kernels());
       }
     }
     return Receive<T>(network_->Forward(inputs, training, training ? gradient_ : TensorRef()));
@@ -175,6 +177,7 @@ class DeviceNetwork {
   }
 
   Device& device_;
+  const int64_t max_batch_;
   const DType dtype_, value_;
   bool has_channels_last_ = false;
   TensorRef parameters_, factors_, gradient_, x_, converted_, dy_;

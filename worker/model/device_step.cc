@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "worker/model/device_layout.h"
 #include "worker/model/device_room.h"
+#include "worker/model/factors.h"
 
 namespace rubato {
 namespace {
@@ -176,8 +177,8 @@ bool DeviceStep::SendParameters(size_t segment, const ConstTensorRef& parameters
   for (int64_t i = sent.nodes.begin; i < sent.nodes.end; ++i) {
     const Graph::Node& node = graph().nodes[i];
     if (node.parameters == 0 || node.layer->multiplications() == 0) continue;
-    device_->kernels().Convert(parameters_.Slice(node.begin, {node.parameters}),
-                               factors_.Slice(factor_begins_[i], {node.parameters}));
+    WriteFactors(*node.layer, max_batch_, parameters_.Slice(node.begin, {node.parameters}),
+                 factors_.Slice(factor_begins_[i], {node.parameters}), &device_->kernels());
   }
   return true;
 }

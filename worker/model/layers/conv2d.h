@@ -38,6 +38,11 @@ class Conv2dLayer : public Layer {
     if (!kernels.ComputesChannelsLast(convolution_, dtype, n)) return {-SizeOf(input_shape()), 0};
     return {SizeOf(input_shape()), SizeOf(output_shape())};
   }
+  TurnedFactors turned_factors(const KernelSet& kernels, DType dtype, int64_t n) const override {
+    if (!kernels.ComputesChannelsLast(convolution_, dtype, n)) return {};
+    return {convolution_.out_channels, convolution_.in_channels / convolution_.groups,
+            convolution_.window.kernel * convolution_.window.kernel};
+  }
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override;
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,

@@ -24,6 +24,12 @@ struct OrderGain {
   int64_t x = 0, y = 0;
 };
 
+// Factors of products that come first among a layer's parameters, (filters, channels, places), and
+// that the kernels take as (filters, places, channels).
+struct TurnedFactors {
+  int64_t filters = 0, channels = 0, places = 0;
+};
+
 // What a call depends on besides its operands, and where it may write besides its results.
 struct LayerContext {
   bool training = false;  // else evaluation
@@ -89,6 +95,10 @@ class Layer {
   enum class OrderUse { kFirst, kSame, kAny };
   virtual OrderUse order_use() const { return OrderUse::kFirst; }
   virtual OrderGain ChannelsLastGain(const KernelSet&, DType /*dtype*/, int64_t /*n*/) const {
+    return {};
+  }
+
+  virtual TurnedFactors turned_factors(const KernelSet&, DType /*dtype*/, int64_t /*n*/) const {
     return {};
   }
 
