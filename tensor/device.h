@@ -33,6 +33,8 @@ class DeviceKernels : public KernelSet {
   // gradient /= scale. Makes `overflow` (1), of float64, 1 if a value is not finite.
   virtual void Unscale(const ConstTensorRef& scale, const TensorRef& gradient,
                        const TensorRef& overflow) = 0;
+  // Makes `flag` (1), of float64, 1 if a value of x is not finite.
+  virtual void FlagNonFinite(const ConstTensorRef& x, const TensorRef& flag) = 0;
 };
 
 // Where work is done in order; of different streams it overlaps.

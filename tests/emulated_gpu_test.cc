@@ -145,6 +145,15 @@ TEST_F(EmulatedGpuTest, ConvolutionsAreInOnePieceUnlessTheJobWantsProducts) {
   }
 }
 
+// The GPU looks at its sum; where it sees such a value, the worker finds whose it is.
+TEST_F(EmulatedGpuTest, AGradientThatIsNotFiniteEndsTheRunBeforeItIsApplied) {
+  const Process::Result result =
+      StartTrain("run", {"device=cuda", "optimizer.learning_rate=1e30"}).Wait();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr(", and the gradient of 1.weight is not finite; there is no "
+                                    "checkpoint"));
+}
+
 // The loss is scaled by 65536 at the start, which overflows; it is halved until it does not.
 TEST_F(EmulatedGpuTest, StepsThatOverflowInFp16AreLeftOutAndCounted) {
   const std::vector<std::string> fp16 = {

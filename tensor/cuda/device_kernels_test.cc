@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -443,6 +444,18 @@ TEST_P(DeviceKernelsTest, UnscaleDividesAndSeesOverflows) {
     const Values found = Receive(gradient);
     EXPECT_EQ(found[0], 0.1875);
     EXPECT_EQ(std::isfinite(found[4097]), std::isfinite(odd));
+  }
+}
+
+TEST_P(DeviceKernelsTest, FlagsWhatIsNotFinite) {
+  for (const float odd : {std::numeric_limits<float>::max(), INFINITY, -INFINITY, NAN}) {
+    for (const size_t at : {0, 4097, 5002}) {
+      std::vector<float> values(5003, -1.5f);
+      values[at] = odd;
+      const TensorRef flag = Send<double>({0});
+      kernels().FlagNonFinite(Send<float>(values), flag);
+      EXPECT_EQ(Receive(flag)[0], std::isfinite(odd) ? 0 : 1) << odd << " at " << at;
+    }
   }
 }
 

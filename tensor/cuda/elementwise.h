@@ -237,6 +237,20 @@ struct UnscaleValues {
   }
 };
 
+// Makes `flag` 1 if a value is infinite, or no number.
+template <typename T>
+struct FlagNonFinite {
+  static constexpr int kAhead = 8;
+
+  const T* x;
+  double* flag;
+  RUBATO_HOST_DEVICE T Load(int64_t i) const { return x[i]; }
+  RUBATO_HOST_DEVICE void Store(int64_t, T value) const {
+    if (!(value - value == 0)) *flag = 1;  // all write the same
+  }
+  Traffic Moves(int64_t n) const { return {n * SizeInBytes<T>(), 0, SizeInBytes<T>()}; }
+};
+
 }  // namespace elementwise
 
 template <typename Queue>
@@ -341,6 +355,13 @@ class ElementwiseKernels : public virtual DeviceKernels {
     LaunchForEach(queue_, gradient.size(),
                   elementwise::UnscaleValues<float>{Pointer<float>(scale), Pointer<float>(gradient),
                                                     Pointer<double>(overflow)});
+  }
+  void FlagNonFinite(const ConstTensorRef& x, const TensorRef& flag) override {
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = Wide<decltype(zero)>;  // no gradient is of half floats
+      LaunchForEach(queue_, x.size(),
+                    elementwise::FlagNonFinite<T>{Pointer<T>(x), Pointer<double>(flag)});
+    });
   }
 
  protected:

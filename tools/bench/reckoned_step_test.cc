@@ -55,14 +55,16 @@ TEST(ReckonedStep, IsWhatPencilSaysOfASmallModel) {
       {"SumColumns<Column<float>,1>", {1, 4 * (2 * 7 + 7), 0}},
       {"ForEachIndex<Apply<float,ReluFunction>>", {1, 4 * 2 * 40, 0}},
       {"ForEachIndex<Combine<float,ReluFunction>>", {1, 4 * 3 * 40, 0}},
-      {"ForEachIndex<Zero<double>>", {1, 3 * 8, 0}},  // the loss's sums
+      // The loss's sums, and a flag for each layer and one.
+      {"ForEachIndex<Zero<double>>", {1, 3 * 8 + 4 * 8, 0}},
+      {"ForEachIndex<FlagNonFinite<float>>", {1, parameters, 0}},
       // Logits, labels and a factor; their gradient, and two sums a row.
       {"CrossEntropyRow<float>", {1, 4 * (14 + 2 + 1 + 14) + 2 * 16, 0}},
       {"SumRows", {1, 2 * 16 + 16, 0}},
       // Parameters; features, a key for each of linear, ReLU and linear, two factors and labels.
-      // The gradient; three sums.
+      // The gradient and its flag; three sums.
       {"to the GPU", {5, parameters + 4 * 10 + 3 * 8 + 2 * 4 + 2 * 4, 0}},
-      {"from the GPU", {2, parameters + 3 * 8, 0}},
+      {"from the GPU", {3, parameters + 8 + 3 * 8, 0}},
   };
   const nlohmann::json object = Reckoned(SmallMlp());
   EXPECT_EQ(object["work"].size(), rows.size());
@@ -78,8 +80,8 @@ TEST(ReckonedStep, IsWhatPencilSaysOfASmallModel) {
   }
   // All is so small that each piece but the zeros takes a load's time and a start; a copy its
   // bytes' and a start.
-  const double copies = (2 * parameters + 40 + 24 + 8 + 8 + 24) / (32e9 * 16 * 128 / 130 / 8);
-  EXPECT_NEAR(seconds, 19 * kLaunchSeconds + 11 * kLoadSeconds + copies + 24 / 3.35e12, 1e-12);
+  const double copies = (2 * parameters + 40 + 24 + 8 + 8 + 8 + 24) / (32e9 * 16 * 128 / 130 / 8);
+  EXPECT_NEAR(seconds, 21 * kLaunchSeconds + 12 * kLoadSeconds + copies + 56 / 3.35e12, 1e-12);
   double parts = 0;
   for (const nlohmann::json& part : object["parts"]) parts += part["milliseconds"].get<double>();
   EXPECT_NEAR(parts * 1e-3, seconds, 1e-12);

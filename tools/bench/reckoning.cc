@@ -22,7 +22,7 @@ Part PartOf(const Work& work) {
   }
   for (absl::string_view name :
        {"AddToPlanes", "AddToRows", "Apply", "Combine", "ConvertValues", "CopyValues", "DropFour",
-        "GeluValues", "SpreadBias", "UnscaleValues", "Zero"}) {
+        "FlagNonFinite", "GeluValues", "SpreadBias", "UnscaleValues", "Zero"}) {
     if (absl::StartsWith(absl::StripPrefix(work.kernel, "ForEachIndex<"), name)) {
       return Part::kSingleValues;
     }

@@ -51,7 +51,8 @@ DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective&
   l.scale = device.Add(8);
   l.keys = device.Add(keys);
   l.rows = device.Add(2 * l.n_rows * 8);
-  l.sums = device.Add(3 * 8);
+  l.n_flags = static_cast<int64_t>(graph.nodes.size()) + 1;
+  l.sums = device.Add((3 + l.n_flags) * 8);
   l.arena = device.Add(plan.size * BytesOf(dtype));
   l.device_bytes = device.bytes();
   Places host;
@@ -62,6 +63,7 @@ DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective&
   l.host.scale = host.Add(8);
   l.host.keys = host.Add(keys);
   l.host.sums = host.Add(3 * 8);
+  l.host.flags = host.Add(l.n_flags * 8);
   l.host.bytes = host.bytes();
   return l;
 }

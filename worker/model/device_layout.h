@@ -27,11 +27,12 @@ struct DeviceLayout {
   std::vector<int64_t> gradients, factor_begins;
   int64_t device_bytes;
   struct {
-    int64_t parameters, gradient, features, targets, scale, keys, sums;
+    int64_t parameters, gradient, features, targets, scale, keys, sums, flags;
     int64_t bytes;
   } host;
   // Values.
   int64_t n_features, n_targets, n_rows, n_factors;
+  int64_t n_flags;  // behind the device's sums
   DType target;
 };
 

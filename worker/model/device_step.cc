@@ -82,12 +82,15 @@ absl::Status DeviceStep::Allocate(Graph graph, int64_t segment_values) {
   targets_ = At(memory, l.targets, l.target, l.n_targets);
   scale_ = At(memory, l.scale, DType::kFloat32, 2);
   rows_ = At(memory, l.rows, DType::kFloat64, 2 * l.n_rows);
-  sums_ = At(memory, l.sums, DType::kFloat64, 3);
+  sums_and_flags_ = At(memory, l.sums, DType::kFloat64, 3 + l.n_flags);
+  sums_ = sums_and_flags_.Slice(0, {3});
+  flags_ = sums_and_flags_.Slice(3, {l.n_flags});
   keys_ = reinterpret_cast<const uint64_t*>(static_cast<char*>(memory) + l.keys);
   staged_parameters_ = At(host, l.host.parameters, value_, graph.size);
   staged_features_ = At(host, l.host.features, value_, l.n_features);
   staged_targets_ = At(host, l.host.targets, l.target, l.n_targets);
   staged_sums_ = At(host, l.host.sums, DType::kFloat64, 3);
+  staged_flags_ = At(host, l.host.flags, DType::kFloat64, l.n_flags);
   staged_scale_ = reinterpret_cast<float*>(static_cast<char*>(host) + l.host.scale);
   staged_keys_ = reinterpret_cast<uint64_t*>(static_cast<char*>(host) + l.host.keys);
   segments_ = ForwardSegments(graph, segment_values);
@@ -249,7 +252,7 @@ void DeviceStep::EnqueueLoss(int64_t n) {
   const int64_t n_targets = targets_.size() / max_batch_ * n;
   const ConstTensorRef targets = targets_.Slice(0, {n_targets});
   const ConstTensorRef factor = scale_.Slice(1, {1});
-  kernels.SetToZero(sums_.Slice(0, {3}));
+  kernels.SetToZero(sums_and_flags_);
   if (IsClassification(objective_.loss)) {
     const CrossEntropyOptions options = {objective_.label_smoothing, objective_.ignore_index,
                                          1.0 / static_cast<double>(objective_.places)};
@@ -277,8 +280,12 @@ void DeviceStep::FinishPart(const Part& part, const Summing& summing) {
   const TensorRef sum = in(kept_ - summing.adds);
   if (summing.adds > 0) device_->kernels().AddTensors(sum, in(kept_), sum);
   if (!summing.leaves) return;
+  const int64_t i = static_cast<int64_t>(parts_.size());
+  const TensorRef flag = flags_.Slice(i, {1});
+  if (!summing.stays) device_->kernels().FlagNonFinite(sum, flag);
   device_->Order(Stream::kDownload, Stream::kCompute);
   if (!summing.stays) {
+    device_->Download(Stream::kDownload, flag.address(), Address(staged_flags_.Slice(i, {1})), 8);
     device_->Download(Stream::kDownload, sum.address(),
                       Address(target_.Slice(part.begin, {part.end - part.begin})), BytesOf(sum));
   }
@@ -288,7 +295,7 @@ void DeviceStep::FinishPart(const Part& part, const Summing& summing) {
 
 void DeviceStep::EnqueueZeros(const Summing& summing) {
   device_->kernels().SetToZero(gradients_[kept_]);
-  device_->kernels().SetToZero(sums_);
+  device_->kernels().SetToZero(sums_and_flags_);
   if (graph().trainable < graph().size) FinishPart({graph().trainable, graph().size}, summing);
   FinishPart({0, graph().trainable}, summing);
 }
@@ -392,9 +399,11 @@ std::optional<BatchResult> DeviceStep::Gradient(const ConstTensorRef& parameters
     return sent;
   };
   if (!RunGradient(n, summing, &recording, send)) return std::nullopt;
+  is_finite_ = true;
   for (size_t i = 0; i < recording.parts.size(); ++i) {  // none if nothing leaves
     const Part& part = recording.parts[i];
     device_->AwaitSignals(static_cast<int64_t>(i) + 1);
+    if (comes && staged_flags_.values<double>()[i] != 0) is_finite_ = false;
     if (comes && !is_pinned) {
       const ConstTensorRef values = staged_gradient_.Slice(part.begin, {part.end - part.begin});
       std::memcpy(Address(gradient.Slice(part.begin, {part.end - part.begin})), values.address(),

@@ -62,6 +62,9 @@ class DeviceStep {
   void Unpin(void* host);
   bool IsPinned(const ConstTensorRef& host) const;
   int64_t copied_bytes() const { return copied_bytes_; }
+  // Whether all of the last gradient that `ready` was told of is finite: the device looks. Not of
+  // one that stays.
+  bool is_finite() const { return is_finite_; }
 
   // See Model.
   void OnNewParameters() {
@@ -140,6 +143,8 @@ class DeviceStep {
 
   // On the device.
   TensorRef parameters_, factors_, features_, converted_, targets_, scale_, rows_, sums_;
+  TensorRef flags_;           // by part of the gradient: whether it is not finite
+  TensorRef sums_and_flags_;  // one behind the other
   // The first `kept_` are sums; the next is that of the batch at hand.
   std::vector<TensorRef> gradients_;
   int kept_ = 0;
@@ -148,7 +153,8 @@ class DeviceStep {
   ConstTensorRef logits_;  // of the last forward
 
   // Where the device reads and writes on the host.
-  TensorRef staged_parameters_, staged_features_, staged_targets_, staged_gradient_, staged_sums_;
+  TensorRef staged_parameters_, staged_features_, staged_targets_, staged_gradient_, staged_sums_,
+      staged_flags_;
   float* staged_scale_ = nullptr;  // fp16's factor; that times the targets' weight
   uint64_t* staged_keys_ = nullptr;
 
@@ -164,6 +170,7 @@ class DeviceStep {
   TensorRef target_;                 // where it comes to: the caller's memory, or staged_gradient_
   std::map<char*, int64_t> pinned_;  // of others, with lengths
   int64_t copied_bytes_ = 0;
+  bool is_finite_ = true;
 };
 
 }  // namespace rubato

@@ -451,11 +451,14 @@ TEST_P(DeviceStepTest, InFloat16SmallGradientsSurviveByScalingAndOverflowsAreSee
   // The output rounds to 0; its difference from -2^-26 has the derivative 2^-25.
   run(-0x1p-26f);
   EXPECT_EQ(gradient, (std::vector<float>{0x1p-25f, 0x1p-24f, 0x1p-25f}));
+  EXPECT_TRUE((*model)->is_known_finite());
   // 2 * 1 * 65536 is beyond float16.
   run(-1);
   EXPECT_FALSE(std::isfinite(gradient[0]));
+  EXPECT_FALSE((*model)->is_known_finite());
   run(-0.5f);
   EXPECT_EQ(gradient, (std::vector<float>{1, 2, 1})) << "the scale was halved";
+  EXPECT_TRUE((*model)->is_known_finite());
 }
 
 TEST(DeviceMemory, SaysWhatBatchWouldFit) {

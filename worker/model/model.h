@@ -124,6 +124,9 @@ class Model {
     return device_step_ != nullptr ? device_step_->copied_bytes() : 0;
   }
 
+  // Whether all of the last gradient that `ready` was told of is known to be finite.
+  bool is_known_finite() const { return device_step_ != nullptr && device_step_->is_finite(); }
+
   // Gradients that a device keeps, so as to add them up; 0 on the CPU.
   int keeps() const { return device_step_ != nullptr ? device_step_->keeps() : 0; }
   // As Gradient, on a device. Without features the gradient is 0. `gradient` is written only if the

@@ -29,7 +29,7 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
     // Not before: what does not wait for its parameters leaves the residuals as they are.
     if (!std::exchange(encodes, true)) encoder_.Begin(schedule, unit, node, policy);
     // In sync with `skip`, the shards judge the whole step.
-    if (on_arrival || !skip) {
+    if ((on_arrival || !skip) && !sums_.is_known_finite()) {
       const size_t index = FirstNonFinite(payload.values());
       if (index < payload.size) {
         const int64_t at = space_.BlockValues(block).begin + static_cast<int64_t>(index);

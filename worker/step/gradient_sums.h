@@ -36,6 +36,9 @@ class GradientSums {
                                                            Push push, AwaitParameters await) = 0;
   // While Compute pushes: what the sum divided by is its mean. Nothing: its samples.
   virtual std::optional<int64_t> weight() const { return std::nullopt; }
+  // While Compute pushes: whether all it has pushed so far, and what it pushes, is known to be
+  // finite.
+  virtual bool is_known_finite() const { return false; }
 };
 
 }  // namespace rubato

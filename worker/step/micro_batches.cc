@@ -246,6 +246,8 @@ void MicroBatches::FoldBlocks(int64_t done, Round* round, Push push) {
       Add(addition.from->data() + values.begin, to, to, values.size());
     }
     if (round->sum == nullptr) continue;
+    is_known_finite_ = lanes() == 1 && exchange_ == nullptr && round->additions.empty() &&
+                       lanes_[0]->model->is_known_finite();
     push(
         round->next_block,
         Payload{round->sum, absl::MakeConstSpan(*round->sum).subspan(values.begin, values.size())});

@@ -56,6 +56,9 @@ class MicroBatches : public GradientSums {
                                                    Push push,
                                                    AwaitParameters await = AllHaveArrived) override;
 
+  // If one device has added it all up, and looked.
+  bool is_known_finite() const override { return is_known_finite_; }
+
   // In which order Compute will read the batches of a worker with these leaves.
   std::vector<int64_t> ReadingOrder(int64_t leaves, Range own) const;
 
@@ -159,6 +162,8 @@ class MicroBatches : public GradientSums {
   // The first is the caller's. `work` and `ready` are guarded by the mutex; the rest is of who has
   // its work.
   std::vector<std::unique_ptr<Lane>> lanes_;
+
+  bool is_known_finite_ = false;  // what is pushed
 
   mutable absl::Mutex mutex_;
   enum class Outcome { kOpen, kEnds, kCommitted };

@@ -75,6 +75,7 @@ class MicroBatchesTest : public ::testing::Test {
       SCOPED_TRACE(absl::StrCat(lanes, " GPUs that keep ", keeps));
       for (int64_t unit : {0, 2, 4}) {  // unit 2 has empty micro-batches
         EXPECT_EQ(Sum(unit, {{0, 5}}, 7, /*ahead=*/2, lanes), one.at(unit));
+        EXPECT_FALSE(is_known_finite_) << "finite sums may add up to what is not";
         EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, 16, 0, lanes), one.at(unit));
         EXPECT_EQ(Sum(unit, {{0, 1}, {1, 3}, {3, 5}}, 16, 0, lanes), one.at(unit));
       }
@@ -117,6 +118,7 @@ class MicroBatchesTest : public ::testing::Test {
             schedule, unit, node, parameters_, [&](int64_t block, const Payload& payload) {
               EXPECT_EQ(block, last_block - 1) << "last blocks leave first, each once";
               last_block = block;
+              is_known_finite_ = micro_batches.is_known_finite();
               std::copy(payload.values().begin(), payload.values().end(),
                         sum.begin() + space.BlockValues(block).begin);
             });
@@ -182,7 +184,8 @@ class MicroBatchesTest : public ::testing::Test {
   std::unique_ptr<Model> model_;
   std::vector<float> parameters_;
   int64_t samples_ = 0;
-  bool exchanges_ = false;  // devices among themselves
+  bool is_known_finite_ = false;  // what was pushed last
+  bool exchanges_ = false;        // devices among themselves
 };
 
 TEST_F(MicroBatchesTest, TheSumHasTheSameBitsOnAnyNumberOfThreads) {
@@ -372,11 +375,13 @@ TEST_F(MicroBatchesTest, ADevicesSumsHaveTheBitsOfTheHosts) {
   std::map<int64_t, std::vector<float>> expected;
   UseDevice(/*keeps=*/0);  // so the host adds
   for (int64_t unit : {0, 2, 4}) expected[unit] = Sum(unit, {{0, 5}}, 7);
+  EXPECT_FALSE(is_known_finite_);
   for (size_t i = 0; i < on_cpu.size(); ++i) ASSERT_NEAR(expected[0][i], on_cpu[i], 1e-5);
   UseDevice(WaitingSums(kLeaves));
   for (int repetition = 0; repetition < 3; ++repetition) {  // recorded from the second on
     for (int64_t unit : {0, 2, 4}) {                        // unit 2 has empty micro-batches
       EXPECT_EQ(Sum(unit, {{0, 5}}, 7), expected[unit]);
+      EXPECT_TRUE(is_known_finite_);
       EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, 1000), expected[unit]);
       EXPECT_EQ(Sum(unit, {{0, 1}, {1, 3}, {3, 5}}, 16), expected[unit]);
     }
