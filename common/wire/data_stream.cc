@@ -5,8 +5,11 @@
 namespace rubato {
 
 DataStream::DataStream(StreamCore::Side side, size_t max_waiting,
-                       std::shared_ptr<const SharedArena> arena)
-    : arena_(std::move(arena)), max_waiting_(max_waiting), core_(side, max_waiting) {
+                       std::shared_ptr<const SharedArena> arena, bool hands_over)
+    : arena_(std::move(arena)),
+      max_waiting_(max_waiting),
+      hands_over_(hands_over),
+      core_(side, max_waiting) {
   read_ = [this](bool ok) { OnRead(ok); };
   written_ = [this](bool ok) { OnEnded([ok](StreamCore* core) { core->OnWritten(ok); }); };
   finished_ = [this](bool) { OnEnded([](StreamCore* core) { core->OnFinished(); }); };
@@ -58,8 +61,8 @@ absl::Status DataStream::Link(std::unique_ptr<SharedSegment> segment) {
   };
   absl::MutexLock lock(&mutex_);
   core_.OnLinked();
-  link_ =
-      std::make_unique<SharedLink>(std::move(segment), arena_, max_waiting_, std::move(callbacks));
+  link_ = std::make_unique<SharedLink>(std::move(segment), arena_, max_waiting_,
+                                       std::move(callbacks), hands_over_);
   return link_->borrowing();
 }
 

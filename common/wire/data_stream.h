@@ -38,8 +38,10 @@ class DataStream {
   void Ask(std::shared_ptr<void> asked) ABSL_LOCKS_EXCLUDED(mutex_);
 
  protected:
-  // Payloads that lie in `arena`, which may be null, are lent to a peer that shares memory.
-  DataStream(StreamCore::Side side, size_t max_waiting, std::shared_ptr<const SharedArena> arena);
+  // Payloads that lie in `arena`, which may be null, are lent to a peer that shares memory;
+  // `hands_over`: see SharedLink.
+  DataStream(StreamCore::Side side, size_t max_waiting, std::shared_ptr<const SharedArena> arena,
+             bool hands_over = false);
 
   // The call of this end. Neither blocks nor calls back.
   virtual void StartRead(grpc::ByteBuffer* message, Tag* tag) = 0;
@@ -74,6 +76,7 @@ class DataStream {
   void OnEnded(Tell tell) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const size_t max_waiting_;
+  const bool hands_over_;
   Tag read_, written_, finished_;
   grpc::ByteBuffer incoming_;  // of the read under way
 

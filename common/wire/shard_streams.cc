@@ -24,9 +24,11 @@ class ShardStreams::Stream : public DataStream {
  public:
   Stream(int shard, const std::string& address, const StreamScope& scope,
          const Callbacks* callbacks, grpc::CompletionQueue* queue, bool share_memory,
-         std::shared_ptr<const SharedArena> arena, const ConnectionOptions& connection)
+         std::shared_ptr<const SharedArena> arena, bool hands_over,
+         const ConnectionOptions& connection)
       // A worker waits for all parameters before it pushes on, so what waits here is bounded.
-      : DataStream(StreamCore::Side::kWorker, std::numeric_limits<size_t>::max(), std::move(arena)),
+      : DataStream(StreamCore::Side::kWorker, std::numeric_limits<size_t>::max(), std::move(arena),
+                   hands_over),
         shard_(shard),
         address_(address),
         callbacks_(callbacks),
@@ -188,14 +190,14 @@ class ShardStreams::Stream : public DataStream {
 ShardStreams::ShardStreams(const std::vector<std::string>& addresses, const StreamScope& scope,
                            const ConnectionOptions& connection, Callbacks callbacks,
                            bool share_memory, std::shared_ptr<const SharedArena> arena,
-                           int first_shard)
+                           int first_shard, bool hands_over)
     : callbacks_(std::move(callbacks)),
       first_shard_(first_shard),
       queue_(std::make_unique<grpc::CompletionQueue>()) {
   for (const std::string& address : addresses) {
     const int shard = first_shard + static_cast<int>(streams_.size());
     streams_.push_back(std::make_unique<Stream>(shard, address, scope, &callbacks_, queue_.get(),
-                                                share_memory, arena, connection));
+                                                share_memory, arena, hands_over, connection));
   }
   thread_ = std::thread([this] { Run(); });
 }

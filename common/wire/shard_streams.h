@@ -38,10 +38,12 @@ class ShardStreams {
   // answer only what is of their scope. A shard that cannot be reached shows as a failure. With
   // `share_memory` frames go through memory that is shared with a shard where that is possible, and
   // then each shard has a thread of its own here, which calls the callbacks; payloads that lie in
-  // `arena`, if there is one, are lent to shards.
+  // `arena`, if there is one, are lent to shards. With `hands_over` what is sent there is copied by
+  // these threads.
   ShardStreams(const std::vector<std::string>& addresses, const StreamScope& scope,
                const ConnectionOptions& connection, Callbacks callbacks, bool share_memory = false,
-               std::shared_ptr<const SharedArena> arena = nullptr, int first_shard = 0);
+               std::shared_ptr<const SharedArena> arena = nullptr, int first_shard = 0,
+               bool hands_over = false);
   // Breaks the streams and waits until no callback runs any more.
   ~ShardStreams();
 

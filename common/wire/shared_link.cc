@@ -41,6 +41,13 @@ void FutexWake(std::atomic<uint32_t>* word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
+void WakeIfAsleep(SharedWords::End* end) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (end->sleeping.load(std::memory_order_relaxed) == 1 && end->sleeping.exchange(0) == 1) {
+    FutexWake(&end->sleeping);
+  }
+}
+
 void Relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -51,11 +58,12 @@ void Relax() {
 
 SharedLink::SharedLink(std::unique_ptr<SharedSegment> segment,
                        std::shared_ptr<const SharedArena> arena, size_t max_waiting,
-                       Callbacks callbacks)
+                       Callbacks callbacks, bool hands_over)
     : segment_(std::move(segment)),
       arena_(std::move(arena)),
       max_waiting_(max_waiting),
       callbacks_(std::move(callbacks)),
+      hands_over_(hands_over),
       writer_(segment_->ring_bytes()) {
   // Where it does not work one way, as between some containers, payloads go through the ring.
   if (const std::string offer = segment_->LentByPeer(); !offer.empty()) {
@@ -78,15 +86,28 @@ SharedLink::~SharedLink() {
 }
 
 void SharedLink::Send(const Frame& frame, const Payload& payload) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!outbox_.empty() || !TryWrite(frame, payload)) {
-      outbox_.Push(frame, payload);
-      waiting_bytes_ += RingBytes(payload.bytes.size());
-      return;
+  if (hands_over_) {
+    {
+      absl::MutexLock lock(&mutex_);
+      Wait(frame, payload);
     }
+    WakeIfAsleep(&own());
+    return;
   }
-  WakePeer();
+  {
+    absl::MutexLock writer_lock(&writer_mutex_);
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!outbox_.empty() || !HasRoom(payload)) return Wait(frame, payload);
+    }
+    Write(frame, payload);
+  }
+  WakeIfAsleep(&peer());
+}
+
+void SharedLink::Wait(const Frame& frame, const Payload& payload) {
+  outbox_.Push(frame, payload);
+  waiting_bytes_ += RingBytes(payload.bytes.size());
 }
 
 void SharedLink::Stop() {
@@ -148,7 +169,7 @@ bool SharedLink::ReadFrame(absl::Status* status) {
   const uint64_t written = peer().written.load(std::memory_order_acquire);
   if (written == read_) return false;
   if (arena_ != nullptr) {  // before what is lent is needed for what the frame asks for
-    absl::MutexLock lock(&mutex_);
+    absl::MutexLock lock(&writer_mutex_);
     TakeBack();
   }
   const char* const at =
@@ -159,7 +180,7 @@ bool SharedLink::ReadFrame(absl::Status* status) {
   if (!frame.ok()) return false;
   read_ += frame->bytes;
   own().read.store(read_, std::memory_order_release);
-  WakePeer();  // it may wait for room
+  WakeIfAsleep(&peer());  // it may wait for room
   return true;
 }
 
@@ -192,23 +213,32 @@ absl::Status SharedLink::HandleFrame(const RingFrame& found, const char* payload
 }
 
 bool SharedLink::WriteWaiting() {
+  absl::MutexLock writer_lock(&writer_mutex_);
   bool wrote = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    while (!outbox_.empty() && TryWrite(outbox_.front().frame, outbox_.front().payload)) {
-      waiting_bytes_ -= RingBytes(outbox_.PopFront().payload_bytes());
-      wrote = true;
+  while (true) {
+    std::optional<OutgoingFrame> next;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (outbox_.empty() || !HasRoom(outbox_.front().payload)) return wrote;
+      next = outbox_.PopFront();
     }
+    Write(next->frame, next->payload);
+    waiting_bytes_ -= RingBytes(next->payload_bytes());
+    WakeIfAsleep(&peer());
+    wrote = true;
   }
-  if (wrote) WakePeer();
-  return wrote;
 }
 
-bool SharedLink::TryWrite(const Frame& frame, const Payload& payload) {
+bool SharedLink::HasRoom(const Payload& payload) {
+  const uint64_t bytes = payload.bytes.size();
+  const bool is_lent = FindToLend(payload).has_value();
+  RUBATO_CHECK(is_lent || RingBytes(bytes) <= segment_->ring_bytes());
+  return writer_.HasRoom(bytes, is_lent, peer().read.load());
+}
+
+void SharedLink::Write(const Frame& frame, const Payload& payload) {
   const uint64_t bytes = payload.bytes.size();
   const std::optional<uint64_t> lent_at = FindToLend(payload);
-  RUBATO_CHECK(lent_at.has_value() || RingBytes(bytes) <= segment_->ring_bytes());
-  if (!writer_.HasRoom(bytes, lent_at.has_value(), peer().read.load())) return false;
   char* const at =
       segment_->ring(segment_->end()) + (writer_.written() & (segment_->ring_bytes() - 1));
   EncodeFrame(HeaderOf(frame, payload), reinterpret_cast<uint8_t*>(at));
@@ -223,7 +253,6 @@ bool SharedLink::TryWrite(const Frame& frame, const Payload& payload) {
   }
   std::memcpy(at + kFrameHeaderBytes, &loan, sizeof(loan));
   own().written.store(writer_.written(), std::memory_order_release);
-  return true;
 }
 
 std::optional<uint64_t> SharedLink::FindToLend(const Payload& payload) {
@@ -244,10 +273,9 @@ void SharedLink::TakeBack() {
 bool SharedLink::MayGoOn() {
   if (stopping_ || is_asked_) return true;
   if (waiting_bytes_ <= max_waiting_ && peer().written.load() != read_) return true;
+  absl::MutexLock writer_lock(&writer_mutex_);
   absl::MutexLock lock(&mutex_);
-  if (outbox_.empty()) return false;
-  const Payload& next = outbox_.front().payload;
-  return writer_.HasRoom(next.bytes.size(), FindToLend(next).has_value(), peer().read.load());
+  return !outbox_.empty() && HasRoom(outbox_.front().payload);
 }
 
 // What the peer does after this has checked is seen here, or the peer sees that this sleeps: each
@@ -257,13 +285,6 @@ void SharedLink::Sleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!MayGoOn()) FutexWait(&own().sleeping, 1);
   own().sleeping.store(0);
-}
-
-void SharedLink::WakePeer() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (peer().sleeping.load(std::memory_order_relaxed) == 1 && peer().sleeping.exchange(0) == 1) {
-    FutexWake(&peer().sleeping);
-  }
 }
 
 }  // namespace rubato

@@ -34,15 +34,16 @@ class SharedLink {
 
   // While more than `max_waiting` bytes wait for the peer to make room, it is not read. Payloads
   // that lie in `arena`, which may be null and is what the segment lends, go by reference if the
-  // peer can read them there; their owners are kept until it has given them back.
+  // peer can read them there; their owners are kept until it has given them back. With `hands_over`
+  // it is this link's thread that copies what is sent, for senders that have other work to do.
   SharedLink(std::unique_ptr<SharedSegment> segment, std::shared_ptr<const SharedArena> arena,
-             size_t max_waiting, Callbacks callbacks);
+             size_t max_waiting, Callbacks callbacks, bool hands_over = false);
   // After on_end has begun. What the peer has not given back it may still read.
   ~SharedLink();
 
   // Any thread. Frames arrive in the order of the calls, but for those that find no room in the
-  // ring and wait until they do: see Outbox.
-  void Send(const Frame& frame, const Payload& payload) ABSL_LOCKS_EXCLUDED(mutex_);
+  // ring, or are handed over, and wait: see Outbox.
+  void Send(const Frame& frame, const Payload& payload) ABSL_LOCKS_EXCLUDED(writer_mutex_, mutex_);
 
   // Why the peer's payloads come through the ring although it would lend them.
   const absl::Status& borrowing() const { return borrowing_; }
@@ -59,17 +60,21 @@ class SharedLink {
   bool ReadFrame(absl::Status* status);
   absl::Status HandleFrame(const RingFrame& frame, const char* payload);
   // Whether anything was written.
-  bool WriteWaiting() ABSL_LOCKS_EXCLUDED(mutex_);
-  bool TryWrite(const Frame& frame, const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool WriteWaiting() ABSL_LOCKS_EXCLUDED(writer_mutex_, mutex_);
+  bool HasRoom(const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+  // There is room.
+  void Write(const Frame& frame, const Payload& payload)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+  void Wait(const Frame& frame, const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Where in the arena it lies, if it may be lent now.
-  std::optional<uint64_t> FindToLend(const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TakeBack() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<uint64_t> FindToLend(const Payload& payload)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+  void TakeBack() ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
   // Whether there is something to read that may be read, or to write and room for it.
-  bool MayGoOn() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool MayGoOn() ABSL_LOCKS_EXCLUDED(writer_mutex_, mutex_);
   void Sleep();
   // This link's thread.
   void Wake();
-  void WakePeer();
   void LetAskedGo() ABSL_LOCKS_EXCLUDED(mutex_);
 
   SharedWords::End& own() const { return segment_->words()->ends[segment_->end()]; }
@@ -81,13 +86,16 @@ class SharedLink {
   absl::Status borrowing_;
   const size_t max_waiting_;
   const Callbacks callbacks_;
+  const bool hands_over_;
   std::atomic<bool> stopping_{false};
   uint64_t read_ = 0;  // own().read, which only this process writes
   std::vector<char> scratch_;
 
+  // Of who writes to the ring; `mutex_` is free while payloads are copied.
+  absl::Mutex writer_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  RingWriter writer_ ABSL_GUARDED_BY(writer_mutex_);
   absl::Mutex mutex_;
   Outbox outbox_ ABSL_GUARDED_BY(mutex_);
-  RingWriter writer_ ABSL_GUARDED_BY(mutex_);
   std::atomic<size_t> waiting_bytes_{0};  // of outbox_
   std::shared_ptr<void> asked_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> is_asked_{false};

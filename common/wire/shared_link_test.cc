@@ -66,10 +66,12 @@ class SharedLinkTest : public ::testing::Test {
     segments_[1] = *std::move(opened);
     words_ = segments_[0]->words();
   }
-  std::unique_ptr<SharedLink> Start(int end, size_t max_waiting = kUnbounded) {
+  std::unique_ptr<SharedLink> Start(int end, size_t max_waiting = kUnbounded,
+                                    bool hands_over = false) {
     return std::make_unique<SharedLink>(std::move(segments_[end]), arenas_[end], max_waiting,
-                                        ends_[end].Collect());
+                                        ends_[end].Collect(), hands_over);
   }
+  void ExpectInOrderBothWays(bool hands_over);
 
   std::unique_ptr<SharedSegment> segments_[2];
   SharedWords* words_ = nullptr;  // as the creator maps them, while its segment lives
@@ -85,8 +87,8 @@ Frame FrameOf(uint64_t block) {
 
 // Many times the ring, of all sizes that fit it, both ways at once, while the ends now and then
 // have nothing to do and sleep.
-TEST_F(SharedLinkTest, FramesArriveInOrderBothWays) {
-  const auto a = Start(0), b = Start(1);
+void SharedLinkTest::ExpectInOrderBothWays(bool hands_over) {
+  const auto a = Start(0, kUnbounded, hands_over), b = Start(1, kUnbounded, hands_over);
   std::mt19937 random(5);
   std::vector<std::vector<float>> sent[2];
   for (int round = 0; round < 200; ++round) {
@@ -110,6 +112,23 @@ TEST_F(SharedLinkTest, FramesArriveInOrderBothWays) {
     absl::MutexLock lock(&other.mutex);
     EXPECT_EQ(other.payloads, sent[end]);
     for (size_t i = 0; i < other.blocks.size(); ++i) ASSERT_EQ(other.blocks[i], i);
+  }
+}
+
+TEST_F(SharedLinkTest, FramesArriveInOrderBothWays) { ExpectInOrderBothWays(false); }
+// Blocks in ascending order: of those that wait the lowest goes first.
+TEST_F(SharedLinkTest, FramesThatAreHandedOverDoSoToo) { ExpectInOrderBothWays(true); }
+
+TEST_F(SharedLinkTest, WhatIsHandedOverIsLeftToTheLinksThread) {
+  const auto values = std::make_shared<std::vector<float>>(100, 1.0f);
+  for (const bool hands_over : {false, true}) {
+    SetUp();
+    End end;
+    SharedLink link(std::move(segments_[0]), nullptr, kUnbounded, end.Collect(), hands_over);
+    link.Stop();
+    end.ended.WaitForNotification();
+    link.Send(FrameOf(1), {values, *values});
+    EXPECT_EQ(words_->ends[0].written > 0, !hands_over);
   }
 }
 
@@ -400,7 +419,7 @@ double ProcessSeconds() {
 
 // An idle link sleeps: it cannot be seen that it never spins, but that it asked to be woken.
 TEST_F(SharedLinkTest, AnIdleEndSleepsAndStops) {
-  const auto a = Start(0), b = Start(1);
+  const auto a = Start(0, kUnbounded, /*hands_over=*/true), b = Start(1);
   while (words_->ends[0].sleeping == 0 || words_->ends[1].sleeping == 0) {
     absl::SleepFor(absl::Milliseconds(1));
   }

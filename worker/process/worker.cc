@@ -300,7 +300,8 @@ void Worker::Run(const Session::OpenStreams&) {
   };
   streams_ = std::make_unique<ShardStreams>(
       ShardAddresses(session_->view()), StreamScope{job_digest_, session_->view().term()},
-      options_.connection, std::move(callbacks), SharesMemory(job_), values_->arena());
+      options_.connection, std::move(callbacks), SharesMemory(job_), values_->arena(),
+      /*first_shard=*/0, /*hands_over=*/values_->pin() != nullptr);
 }
 
 void Worker::Run(const Session::SendToCoordinator& send) {
