@@ -1,83 +1,16 @@
-// The two ends of a model: embeddings, and the loss.
+// The two ends of a model: embeddings (embeddings.h), and the loss.
 #ifndef RUBATO_TENSOR_CUDA_ENDS_H_
 #define RUBATO_TENSOR_CUDA_ENDS_H_
 
 #include <cmath>
 
 #include "tensor/cuda/block.h"
-#include "tensor/cuda/divisor.h"
+#include "tensor/cuda/embeddings.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/device.h"
 
 namespace rubato {
 namespace ends {
-
-// y[i] = the row of `weight` that x[i] says; of an index that there is not, no numbers.
-template <typename T>
-struct Embed {
-  static constexpr int kAhead = 4;
-
-  int64_t count;
-  Divisor channels;
-  const Wide<T>* x;
-  const Wide<T>* weight;
-  T* y;
-
-  RUBATO_HOST_DEVICE Wide<T> Load(int64_t i) const {
-    const int64_t row = i / channels, index = static_cast<int64_t>(x[row]);
-    return index >= 0 && index < count ? weight[(index - row) * channels + i]
-                                       : static_cast<Wide<T>>(NAN);
-  }
-  RUBATO_HOST_DEVICE void Store(int64_t i, Wide<T> value) const { y[i] = static_cast<T>(value); }
-  Traffic Moves(int64_t n) const {
-    const int64_t rows = n / channels, used = rows < count ? rows : count;
-    return {(rows + used * channels) * SizeInBytes<Wide<T>>(), n * SizeInBytes<T>(),
-            SizeInBytes<Wide<T>>()};
-  }
-};
-
-// A row of dweight, a block's, which looks through x for its index. Rows of dy are added in turn,
-// so that sums need no atomics and have the CPU's order.
-template <typename T>
-struct EmbedBackward {
-  static constexpr int kMostThreads = kUsualThreads;
-
-  int64_t rows, channels;  // of dy
-  const Wide<T>* x;
-  const T* dy;
-  Wide<T>* dweight;
-
-  template <typename Block>
-  RUBATO_HOST_DEVICE void operator()(Block& block) const {
-    const Wide<T> index = static_cast<Wide<T>>(block.index());
-    Wide<T>* const sums = dweight + block.index() * channels;
-    int* const is_here = block.template Shared<int>();
-    block.ForEach([&](int thread) {
-      for (int64_t c = thread; c < channels; c += block.threads()) sums[c] = 0;
-    });
-    for (int64_t first = 0; first < rows; first += block.threads()) {
-      const int64_t left = rows - first;
-      const int count = block.Sum(
-          0, [&](int thread) { return thread < left && x[first + thread] == index ? 1 : 0; });
-      if (count == 0) continue;
-      block.ForEach([&](int thread) {
-        is_here[thread] = thread < left && x[first + thread] == index ? 1 : 0;
-      });
-      for (int k = 0; k < block.threads(); ++k) {
-        if (is_here[k] == 0) continue;
-        const T* const row = dy + (first + k) * channels;
-        block.ForEach([&](int thread) {
-          for (int64_t c = thread; c < channels; c += block.threads()) sums[c] += Widen(row[c]);
-        });
-      }
-    }
-  }
-
-  Traffic Moves(int64_t count) const {
-    return {rows * (SizeInBytes<Wide<T>>() + channels * SizeInBytes<T>()),
-            count * channels * SizeInBytes<Wide<T>>(), SizeInBytes<T>()};
-  }
-};
 
 // A row of logits, a block's.
 template <typename T>
@@ -239,18 +172,14 @@ class EndKernels : public virtual DeviceKernels {
     ByType<Queue>(y.dtype(), [&](auto zero) {
       using T = decltype(zero);
       LaunchForEach(queue_, y.size(),
-                    ends::Embed<T>{weight.dim(0), weight.dim(1), Pointer<Wide<T>>(x),
-                                   Pointer<Wide<T>>(weight), Pointer<T>(y)});
+                    embeddings::Embed<T>{weight.dim(0), weight.dim(1), Pointer<Wide<T>>(x),
+                                         Pointer<Wide<T>>(weight), Pointer<T>(y)});
     });
   }
   void EmbedBackward(const ConstTensorRef& x, const ConstTensorRef& dy,
                      const TensorRef& dweight) override {
-    const int64_t channels = dweight.dim(1);
     ByType<Queue>(dy.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      queue_.Launch(dweight.dim(0), ThreadsFor(channels),
-                    ends::EmbedBackward<T>{x.size(), channels, Pointer<Wide<T>>(x), Pointer<T>(dy),
-                                           Pointer<Wide<T>>(dweight)});
+      embeddings::LaunchBackward<decltype(zero)>(queue_, x, dy, dweight);
     });
   }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -227,13 +228,16 @@ TEST(ThreadBlockTest, AttentionForwardAndBackward) {
 }
 
 TEST(ThreadBlockTest, EmbeddingsBackwardThroughWhatIsShared) {
-  const int64_t rows = 70, count = 2, channels = 3;
-  Values x(rows);
-  for (int64_t i = 0; i < rows; ++i) x[i] = static_cast<float>(i % 3 == 0);
-  const Values dy = Draw(rows * channels, 2);
-  ExpectSameBits({count * channels}, [&](KernelSet& k, auto& out) {
-    k.EmbedBackward(x, As(dy, {rows, channels}), As(out[0], {count, channels}));
-  });
+  // Values one by one, and packs.
+  for (const auto& [r, n, c] : {std::make_tuple(70, 2, 3), std::make_tuple(72, 300, 4)}) {
+    const int64_t rows = r, count = n, channels = c;  // a binding cannot be captured
+    Values x(rows);
+    for (int64_t i = 0; i < rows; ++i) x[i] = static_cast<float>(i % 3 == 0);
+    const Values dy = Draw(rows * channels, 2);
+    ExpectSameBits({count * channels}, [&](KernelSet& k, auto& out) {
+      k.EmbedBackward(x, As(dy, {rows, channels}), As(out[0], {count, channels}));
+    });
+  }
 }
 
 TEST(ThreadBlockTest, Losses) {

@@ -340,13 +340,14 @@ void Cases::Norms() {
 
 void Cases::Ends() {
   // More rows than indices, each of which is there.
-  const auto indices = [&] {
-    const TensorRef x = Wide({9});
-    for (int64_t i = 0; i < 9; ++i) x.values<float>()[i] = static_cast<float>(i % 4);
+  const auto indices = [&](int64_t rows) {
+    const TensorRef x = Wide({rows});
+    for (int64_t i = 0; i < rows; ++i) x.values<float>()[i] = static_cast<float>(i % 4);
     return x;
   };
-  Run([&] { kernels().Embed(indices(), Wide({4, 40}), T({9, 40})); });
-  Run([&] { kernels().EmbedBackward(indices(), T({9, 40}), Wide({4, 40})); });
+  Run([&] { kernels().Embed(indices(9), Wide({4, 40}), T({9, 40})); });
+  Run([&] { kernels().EmbedBackward(indices(9), T({9, 40}), Wide({4, 40})); });
+  Run([&] { kernels().EmbedBackward(indices(32), T({32, 40}), Wide({4, 40})); });  // many of each
   for (const double smoothing : {0.0, 0.1}) {
     CrossEntropyOptions options;
     options.label_smoothing = smoothing;
