@@ -266,6 +266,40 @@ TEST_P(DeviceKernelsTest, OfCrossEntropy) {
   }
 }
 
+// Classes that cannot be, logits that are far from each other or all the same, of which the first
+// is the answer; and a row that is left out.
+TEST_P(DeviceKernelsTest, OfCrossEntropyOfExtremeLogits) {
+  const int64_t rows = 6;
+  for (const int64_t classes : {5, 40, 2053}) {
+    SCOPED_TRACE(absl::StrCat(classes, " classes"));
+    Values logits(rows * classes);
+    for (int64_t j = 0; j < classes; ++j) {
+      logits[j] = j % 3 == 0 ? -INFINITY : 0.25 * static_cast<double>(j % 7);
+      logits[classes + j] = j == 2 ? 60000 : -60000;
+      logits[2 * classes + j] = -60000;
+      logits[3 * classes + j] = logits[4 * classes + j] = 2;
+      logits[5 * classes + j] = j < classes / 2 ? -INFINITY : 1;
+    }
+    OfType(dtype_, [&](auto zero) {
+      using T = decltype(zero);
+      for (double& value : logits) value = Widen(T(static_cast<float>(value)));
+    });
+    const std::vector<int32_t> labels = {1, 2, 3, 0, 1, 3};
+    const CrossEntropyOptions options{0, 3, 1};
+    Values expected(rows * classes);
+    const CrossEntropySums e = SoftmaxCrossEntropy(ConstTensorRef(logits).Reshaped({rows, classes}),
+                                                   labels, options, expected);
+    const TensorRef gradient = Take(rows * classes), sums = Take(2, DType::kFloat64);
+    kernels().CrossEntropy(Send(logits).Reshaped({rows, classes}), Send<int32_t>(labels), options,
+                           Send<float>({1}), gradient, Take(2 * rows, DType::kFloat64), sums);
+    const Values found = Receive(sums);
+    EXPECT_NEAR(found[0], e.loss, 1e-5 * e.loss);
+    EXPECT_EQ(found[1], e.correct);
+    EXPECT_EQ(found[1], 2) << "of equals the first";
+    ExpectNear("gradient", gradient, expected);
+  }
+}
+
 // A score's rounding to a half float is an error of its probability, here of up to e^(1/16). What
 // is left is the rounding of the probability itself.
 TEST_P(DeviceKernelsTest, AttentionsScoresAreNotRounded) {

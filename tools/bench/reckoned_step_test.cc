@@ -57,7 +57,7 @@ TEST(ReckonedStep, IsWhatPencilSaysOfASmallModel) {
       {"ForEachIndex<Combine<float,ReluFunction>>", {1, 4 * 3 * 40, 0}},
       {"ForEachIndex<Zero<double>>", {1, 3 * 8, 0}},  // the loss's sums
       // Logits, labels and a factor; their gradient, and two sums a row.
-      {"CrossEntropyRow<float>", {1, 4 * (14 + 2 + 1 + 14) + 2 * 16, 0}},
+      {"CrossEntropyRow<float,false>", {1, 4 * (14 + 2 + 1 + 14) + 2 * 16, 0}},
       {"SumRows", {1, 2 * 16 + 16, 0}},
       // Parameters; features, a key for each of linear, ReLU and linear, two factors and labels.
       // The gradient; three sums.
