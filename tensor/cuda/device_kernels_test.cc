@@ -300,6 +300,47 @@ TEST_P(DeviceKernelsTest, OfCrossEntropyOfExtremeLogits) {
   }
 }
 
+// Rows where packs may lie, and the same ones one value further: the same bits.
+TEST_P(DeviceKernelsTest, OfRowsThatAreNotAligned) {
+  const int64_t rows = 3, n = rows * 800;
+  for (const int64_t columns : {40, 800}) {
+    const int64_t size = rows * columns;
+    const Values x = Draw(size, 1, 4), dy = Draw(size, 2), weight = Draw(columns, 3);
+    const std::vector<float> wide(weight.begin(), weight.end());
+    Values runs[2];
+    for (const int64_t off : {0, 1}) {
+      const auto at = [&](const TensorRef& values, const Shape& shape) {
+        const char* const from = static_cast<const char*>(values.address());
+        return TensorRef::At(const_cast<char*>(from) + off * BytesOf(values.dtype()),
+                             values.dtype(), shape);
+      };
+      const Shape shape = {rows, columns};
+      const auto sent = [&](const Values& values) {
+        Values moved(off, 0.0);
+        moved.insert(moved.end(), values.begin(), values.end());
+        return at(Send(moved), shape);
+      };
+      const TensorRef xs = sent(x), dys = sent(dy);
+      const TensorRef y = at(Take(n + 8), shape), dx = at(Take(n + 8), shape),
+                      gradient = at(Take(n + 8), shape);
+      const TensorRef weights = Send<float>(wide), statistics = Take(2 * rows, DType::kFloat32);
+      kernels().LayerNorm(xs, weights, weights, 1e-5, y, statistics);
+      kernels().LayerNormBackward(xs, weights, statistics, dys, dx, {}, {});
+      kernels().CrossEntropy(xs, Send<int32_t>({1, 39, 7}), {}, Send<float>({8}), gradient,
+                             Take(2 * rows, DType::kFloat64), Take(2, DType::kFloat64));
+      for (const TensorRef& found : {y, dx, gradient, statistics}) {
+        const Values values = Receive(found);
+        runs[off].insert(runs[off].end(), values.begin(), values.end());
+      }
+      Values expected(size), deviations(2 * rows);
+      CpuKernels().LayerNorm(ConstTensorRef(x).Reshaped(shape), weight, weight, 1e-5,
+                             TensorRef(expected).Reshaped(shape), deviations);
+      ExpectNear("layer norm", y, expected);
+    }
+    EXPECT_EQ(runs[0], runs[1]) << columns;
+  }
+}
+
 // A score's rounding to a half float is an error of its probability, here of up to e^(1/16). What
 // is left is the rounding of the probability itself.
 TEST_P(DeviceKernelsTest, AttentionsScoresAreNotRounded) {

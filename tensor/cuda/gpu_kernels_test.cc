@@ -203,6 +203,9 @@ TEST_P(GpuKernelsTest, OfRowsAndColumns) {
     ExpectAlike("layer norm", {n, 2 * r}, [&](KernelSet& k, auto& out) {
       k.LayerNorm(As(x, shape), row, row, 1e-5, As(out[0], shape), out[1]);
     });
+    ExpectAlike("layer norm without weights", {n, 2 * r}, [&](KernelSet& k, auto& out) {
+      k.LayerNorm(As(x, shape), {}, {}, 1e-5, As(out[0], shape), out[1]);
+    });
     Values statistics(2 * r), y(n);
     CpuKernels().LayerNorm(As(x, shape), row, row, 1e-5, y, statistics);
     ExpectAlike("layer norm backward", {n, c, c}, [&](KernelSet& k, auto& out) {

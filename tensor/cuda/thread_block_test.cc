@@ -205,13 +205,18 @@ TEST(ThreadBlockTest, TurnedMatrices) {
 }
 
 TEST(ThreadBlockTest, NormsOfRowsForwardAndBackward) {
-  const int64_t rows = 2, columns = 70;
-  const Values x = Draw(rows * columns, 1), weight = Draw(columns, 2), dy = Draw(rows * columns, 3);
-  ExpectSameBits({rows * columns, 2 * rows, rows * columns}, [&](KernelSet& k, auto& out) {
-    k.LayerNorm(As(x, {rows, columns}), weight, weight, 1e-5, As(out[0], {rows, columns}), out[1]);
-    k.LayerNormBackward(As(x, {rows, columns}), weight, out[1], As(dy, {rows, columns}),
-                        As(out[2], {rows, columns}), {}, {});
-  });
+  // Cut packs and whole ones, a warp and more.
+  for (const int64_t columns : {70, 400}) {
+    const int64_t rows = 2;
+    const Values x = Draw(rows * columns, 1), weight = Draw(columns, 2),
+                 dy = Draw(rows * columns, 3);
+    ExpectSameBits({rows * columns, 2 * rows, rows * columns}, [&](KernelSet& k, auto& out) {
+      k.LayerNorm(As(x, {rows, columns}), weight, weight, 1e-5, As(out[0], {rows, columns}),
+                  out[1]);
+      k.LayerNormBackward(As(x, {rows, columns}), weight, out[1], As(dy, {rows, columns}),
+                          As(out[2], {rows, columns}), {}, {});
+    });
+  }
 }
 
 TEST(ThreadBlockTest, AttentionForwardAndBackward) {

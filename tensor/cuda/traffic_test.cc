@@ -293,8 +293,12 @@ void Cases::Norms() {
                                 Wide({70}), Wide({70}));
   });
   Run([&] {  // packs
-    kernels().LayerNormBackward(T({9, 16}), Wide({16}), Wide({9, 2}), T({9, 16}), {}, Wide({16}),
-                                Wide({16}));
+    kernels().LayerNorm(T({9, 16}), Wide({16}), Wide({16}), eps, T({9, 16}), Wide({9, 2}));
+  });
+  Run([&] { kernels().LayerNorm(T({9, 16}), {}, {}, eps, T({9, 16}), Wide({9, 2})); });
+  Run([&] {
+    kernels().LayerNormBackward(T({9, 16}), Wide({16}), Wide({9, 2}), T({9, 16}), T({9, 16}),
+                                Wide({16}), Wide({16}));
   });
   Run([&] {  // groups of rows
     kernels().LayerNormBackward(T({512, 1}), Wide({1}), Wide({512, 2}), T({512, 1}), {}, Wide({1}),
@@ -354,6 +358,10 @@ void Cases::Ends() {
     Run([&] {
       kernels().CrossEntropy(T({9, 11}), Of(DType::kInt32, {9}), options, Wide({1}), T({9, 11}),
                              Of(DType::kFloat64, {9, 2}), Of(DType::kFloat64, {2}));
+    });
+    Run([&] {  // packs
+      kernels().CrossEntropy(T({3, 16}), Of(DType::kInt32, {3}), options, Wide({1}), T({3, 16}),
+                             Of(DType::kFloat64, {3, 2}), Of(DType::kFloat64, {2}));
     });
   }
   Run([&] {
