@@ -149,19 +149,45 @@ TEST_P(DeviceKernelsTest, OfSingleValues) {
     ExpectNear(what, found, expected, 16);  // 1 - y * y
   };
   ForEachOfSingleValues(unary, binary);
-  for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
-    Values y(n), derivative(n);
-    CpuKernels().GeluWithDerivative(form, x, y, derivative);
-    const TensorRef found = Take(n), with = Take(n), slope = Take(n);
-    kernels().Gelu(form, on_device, found);
-    kernels().GeluWithDerivative(form, on_device, with, slope);
-    ExpectNear("gelu", found, y);
-    ExpectNear("gelu beside its derivative", with, y);
-    ExpectNear("gelu's derivative", slope, derivative);
-  }
   const TensorRef zeros = Send(x);
   kernels().SetToZero(zeros);
   EXPECT_EQ(Receive(zeros), Values(n, 0.0));
+}
+
+// Of values one by one, and of packs.
+TEST_P(DeviceKernelsTest, OfGelu) {
+  for (const int64_t n : {6007, 6008}) {
+    const Values x = Draw(n, 1, 9);
+    const TensorRef on_device = Send(x);
+    for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
+      Values y(n), derivative(n);
+      CpuKernels().GeluWithDerivative(form, x, y, derivative);
+      const TensorRef found = Take(n), with = Take(n), slope = Take(n);
+      kernels().Gelu(form, on_device, found);
+      kernels().GeluWithDerivative(form, on_device, with, slope);
+      ExpectNear("gelu", found, y);
+      ExpectNear("gelu beside its derivative", with, y);
+      ExpectNear("gelu's derivative", slope, derivative);
+    }
+  }
+}
+
+// To the type's rounding of each value, small ones too.
+TEST_P(DeviceKernelsTest, OfGeluBelowZero) {
+  Values x;
+  for (int i = 0; i < 2000; ++i) x.push_back(-i / 160.0);
+  OfType(dtype_, [&](auto zero) {
+    for (double& value : x) value = Widen(decltype(zero)(static_cast<float>(value)));
+  });
+  Values y(x.size()), derivative(x.size());
+  CpuKernels().GeluWithDerivative(GeluForm::kExact, x, y, derivative);
+  const TensorRef found = Take(static_cast<int64_t>(x.size()));
+  kernels().Gelu(GeluForm::kExact, Send(x), found);
+  const Values values = Receive(found);
+  const double least = dtype_ == DType::kFloat16 ? 0x1p-24 : 0x1p-126;
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_NEAR(values[i], y[i], (rounding_ + 2e-5) * std::abs(y[i]) + least) << x[i];
+  }
 }
 
 // Zeros of both signs, the least and the greatest numbers, and what is beyond them.

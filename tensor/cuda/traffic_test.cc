@@ -196,8 +196,12 @@ void Cases::SingleValues() {
   Run([&] { kernels().SigmoidBackward(T({n}), T({n}), T({n})); });
   Run([&] { kernels().Tanh(T({n}), T({n})); });
   Run([&] { kernels().TanhBackward(T({n}), T({n}), T({n})); });
-  Run([&] { kernels().Gelu(GeluForm::kTanh, T({n}), T({n})); });
-  Run([&] { kernels().GeluWithDerivative(GeluForm::kExact, T({n}), T({n}), T({n})); });
+  for (const int64_t values : {41, 16}) {  // one by one, and packs
+    for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
+      Run([&] { kernels().Gelu(form, T({values}), T({values})); });
+      Run([&] { kernels().GeluWithDerivative(form, T({values}), T({values}), T({values})); });
+    }
+  }
   Run([&] {
     const TensorRef key = Of(DType::kFloat64, {1});
     kernels().Dropout(static_cast<const uint64_t*>(key.address()), 0.5, T({41}), T({41}));
