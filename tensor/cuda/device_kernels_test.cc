@@ -150,19 +150,45 @@ TEST_P(DeviceKernelsTest, OfSingleValues) {
     ExpectNear(what, found, expected, 16);  // 1 - y * y
   };
   ForEachOfSingleValues(unary, binary);
-  for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
-    Values y(n), derivative(n);
-    CpuKernels().GeluWithDerivative(form, x, y, derivative);
-    const TensorRef found = Take(n), with = Take(n), slope = Take(n);
-    kernels().Gelu(form, on_device, found);
-    kernels().GeluWithDerivative(form, on_device, with, slope);
-    ExpectNear("gelu", found, y);
-    ExpectNear("gelu beside its derivative", with, y);
-    ExpectNear("gelu's derivative", slope, derivative);
-  }
   const TensorRef zeros = Send(x);
   kernels().SetToZero(zeros);
   EXPECT_EQ(Receive(zeros), Values(n, 0.0));
+}
+
+// Of values one by one, and of packs.
+TEST_P(DeviceKernelsTest, OfGelu) {
+  for (const int64_t n : {6007, 6008}) {
+    const Values x = Draw(n, 1, 9);
+    const TensorRef on_device = Send(x);
+    for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
+      Values y(n), derivative(n);
+      CpuKernels().GeluWithDerivative(form, x, y, derivative);
+      const TensorRef found = Take(n), with = Take(n), slope = Take(n);
+      kernels().Gelu(form, on_device, found);
+      kernels().GeluWithDerivative(form, on_device, with, slope);
+      ExpectNear("gelu", found, y);
+      ExpectNear("gelu beside its derivative", with, y);
+      ExpectNear("gelu's derivative", slope, derivative);
+    }
+  }
+}
+
+// To the type's rounding of each value, small ones too.
+TEST_P(DeviceKernelsTest, OfGeluBelowZero) {
+  Values x;
+  for (int i = 0; i < 2000; ++i) x.push_back(-i / 160.0);
+  OfType(dtype_, [&](auto zero) {
+    for (double& value : x) value = Widen(decltype(zero)(static_cast<float>(value)));
+  });
+  Values y(x.size()), derivative(x.size());
+  CpuKernels().GeluWithDerivative(GeluForm::kExact, x, y, derivative);
+  const TensorRef found = Take(static_cast<int64_t>(x.size()));
+  kernels().Gelu(GeluForm::kExact, Send(x), found);
+  const Values values = Receive(found);
+  const double least = dtype_ == DType::kFloat16 ? 0x1p-24 : 0x1p-126;
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_NEAR(values[i], y[i], (rounding_ + 2e-5) * std::abs(y[i]) + least) << x[i];
+  }
 }
 
 // Zeros of both signs, the least and the greatest numbers, and what is beyond them.
@@ -264,6 +290,81 @@ TEST_P(DeviceKernelsTest, OfCrossEntropy) {
       EXPECT_EQ(found[1], e.correct);
       ExpectNear("gradient", gradient, expected, 8);
     }
+  }
+}
+
+// Classes that cannot be, logits that are far from each other or all the same, of which the first
+// is the answer; and a row that is left out.
+TEST_P(DeviceKernelsTest, OfCrossEntropyOfExtremeLogits) {
+  const int64_t rows = 6;
+  for (const int64_t classes : {5, 40, 2053}) {
+    SCOPED_TRACE(absl::StrCat(classes, " classes"));
+    Values logits(rows * classes);
+    for (int64_t j = 0; j < classes; ++j) {
+      logits[j] = j % 3 == 0 ? -INFINITY : 0.25 * static_cast<double>(j % 7);
+      logits[classes + j] = j == 2 ? 60000 : -60000;
+      logits[2 * classes + j] = -60000;
+      logits[3 * classes + j] = logits[4 * classes + j] = 2;
+      logits[5 * classes + j] = j < classes / 2 ? -INFINITY : 1;
+    }
+    OfType(dtype_, [&](auto zero) {
+      using T = decltype(zero);
+      for (double& value : logits) value = Widen(T(static_cast<float>(value)));
+    });
+    const std::vector<int32_t> labels = {1, 2, 3, 0, 1, 3};
+    const CrossEntropyOptions options{0, 3, 1};
+    Values expected(rows * classes);
+    const CrossEntropySums e = SoftmaxCrossEntropy(ConstTensorRef(logits).Reshaped({rows, classes}),
+                                                   labels, options, expected);
+    const TensorRef gradient = Take(rows * classes), sums = Take(2, DType::kFloat64);
+    kernels().CrossEntropy(Send(logits).Reshaped({rows, classes}), Send<int32_t>(labels), options,
+                           Send<float>({1}), gradient, Take(2 * rows, DType::kFloat64), sums);
+    const Values found = Receive(sums);
+    EXPECT_NEAR(found[0], e.loss, 1e-5 * e.loss);
+    EXPECT_EQ(found[1], e.correct);
+    EXPECT_EQ(found[1], 2) << "of equals the first";
+    ExpectNear("gradient", gradient, expected);
+  }
+}
+
+// Rows where packs may lie, and the same ones one value further: the same bits.
+TEST_P(DeviceKernelsTest, OfRowsThatAreNotAligned) {
+  const int64_t rows = 3, n = rows * 800;
+  for (const int64_t columns : {40, 800}) {
+    const int64_t size = rows * columns;
+    const Values x = Draw(size, 1, 4), dy = Draw(size, 2), weight = Draw(columns, 3);
+    const std::vector<float> wide(weight.begin(), weight.end());
+    Values runs[2];
+    for (const int64_t off : {0, 1}) {
+      const auto at = [&](const TensorRef& values, const Shape& shape) {
+        const char* const from = static_cast<const char*>(values.address());
+        return TensorRef::At(const_cast<char*>(from) + off * BytesOf(values.dtype()),
+                             values.dtype(), shape);
+      };
+      const Shape shape = {rows, columns};
+      const auto sent = [&](const Values& values) {
+        Values moved(off, 0.0);
+        moved.insert(moved.end(), values.begin(), values.end());
+        return at(Send(moved), shape);
+      };
+      const TensorRef xs = sent(x), dys = sent(dy);
+      const TensorRef y = at(Take(n + 8), shape), dx = at(Take(n + 8), shape),
+                      gradient = at(Take(n + 8), shape);
+      const TensorRef weights = Send<float>(wide), statistics = Take(2 * rows, DType::kFloat32);
+      kernels().LayerNorm(xs, weights, weights, 1e-5, y, statistics);
+      kernels().LayerNormBackward(xs, weights, statistics, dys, dx, {}, {});
+      kernels().CrossEntropy(xs, Send<int32_t>({1, 39, 7}), {}, Send<float>({8}), gradient,
+                             Take(2 * rows, DType::kFloat64), Take(2, DType::kFloat64));
+      for (const TensorRef& found : {y, dx, gradient, statistics}) {
+        const Values values = Receive(found);
+        runs[off].insert(runs[off].end(), values.begin(), values.end());
+      }
+      Values expected(size), deviations(2 * rows);
+      CpuKernels().LayerNorm(ConstTensorRef(x).Reshaped(shape), weight, weight, 1e-5,
+                             TensorRef(expected).Reshaped(shape), deviations);
+      ExpectNear("layer norm", y, expected);
+    }
+    EXPECT_EQ(runs[0], runs[1]) << columns;
   }
 }
 

@@ -8,6 +8,7 @@
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/column_sums.h"
 #include "tensor/cuda/divisor.h"
+#include "tensor/cuda/map_columns.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/pack.h"
 #include "tensor/device.h"
@@ -98,24 +99,48 @@ struct Combine {
   }
 };
 
-template <typename T>
+// Of T, which values have in memory.
+struct ExactGelu {
+  template <typename T>
+  static RUBATO_HOST_DEVICE Wide<T> Value(Wide<T> x, Wide<T>* derivative) {
+    if constexpr (sizeof(T) < sizeof(float)) {
+      return numbers::FastGelu(x, derivative);
+    } else {
+      return numbers::Gelu(x, derivative);
+    }
+  }
+};
+struct GeluByTanh {
+  template <typename T>
+  static RUBATO_HOST_DEVICE Wide<T> Value(Wide<T> x, Wide<T>* derivative) {
+    return numbers::GeluTanh(x, derivative);
+  }
+};
+
+// Of kWidth values for each i.
+template <typename T, typename F, int kWidth>
 struct GeluValues {
-  static constexpr int kAhead = 8;
+  static constexpr int kAhead = kWidth == 1 ? 8 : 2;
+  using Values = Pack<T, kWidth>;
 
   const T* x;
   T* y;
   T* derivative;  // or null
-  bool by_tanh;
-  RUBATO_HOST_DEVICE T Load(int64_t i) const { return x[i]; }
-  RUBATO_HOST_DEVICE void Store(int64_t i, T loaded) const {
-    Wide<T> d;
-    const Wide<T> value = Widen(loaded);
-    y[i] = static_cast<T>(by_tanh ? numbers::GeluTanh(value, &d) : numbers::Gelu(value, &d));
-    if (derivative != nullptr) derivative[i] = static_cast<T>(d);
+  RUBATO_HOST_DEVICE Values Load(int64_t i) const { return LoadPack<kWidth>(x + i * kWidth); }
+  RUBATO_HOST_DEVICE void Store(int64_t i, const Values& loaded) const {
+    Values value, slope;
+    RUBATO_UNROLL
+    for (int k = 0; k < kWidth; ++k) {
+      Wide<T> d;
+      value.values[k] = static_cast<T>(F::template Value<T>(Widen(loaded.values[k]), &d));
+      slope.values[k] = static_cast<T>(d);
+    }
+    StorePack<kWidth>(value, y + i * kWidth);
+    if (derivative != nullptr) StorePack<kWidth>(slope, derivative + i * kWidth);
   }
   Traffic Moves(int64_t n) const {
-    return {n * SizeInBytes<T>(), (derivative == nullptr ? 1 : 2) * n * SizeInBytes<T>(),
-            SizeInBytes<T>()};
+    const int64_t bytes = n * kWidth * SizeInBytes<T>();
+    return {bytes, (derivative == nullptr ? 1 : 2) * bytes, kWidth * SizeInBytes<T>()};
   }
 };
 
@@ -322,11 +347,8 @@ class ElementwiseKernels : public virtual DeviceKernels {
   }
   void GeluWithDerivative(GeluForm form, const ConstTensorRef& x, const TensorRef& y,
                           const TensorRef& derivative) override {
-    Each<elementwise::GeluValues>(x, y.size(), [&](auto zero) {
-      using T = decltype(zero);
-      return elementwise::GeluValues<T>{Pointer<T>(x), Pointer<T>(y), Pointer<T>(derivative),
-                                        form == GeluForm::kTanh};
-    });
+    form == GeluForm::kTanh ? LaunchGelu<elementwise::GeluByTanh>(x, y, derivative)
+                            : LaunchGelu<elementwise::ExactGelu>(x, y, derivative);
   }
   void Dropout(const uint64_t* key, double p, const ConstTensorRef& x,
                const TensorRef& y) override {
@@ -374,6 +396,20 @@ class ElementwiseKernels : public virtual DeviceKernels {
     ByType<Queue>(of.dtype(), [&](auto zero) {
       const F<decltype(zero)> f = make(zero);
       LaunchForEach(queue_, n, f);
+    });
+  }
+
+  template <typename F>
+  void LaunchGelu(const ConstTensorRef& x, const TensorRef& y, const TensorRef& derivative) {
+    const bool has_packs = MayHavePacks(x.address()) && MayHavePacks(y.address()) &&
+                           MayHavePacks(derivative.address());
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      ByWidth<T>(y.size(), has_packs, [&](auto width) {
+        LaunchForEach(queue_, y.size() / width(),
+                      elementwise::GeluValues<T, F, width()>{Pointer<T>(x), Pointer<T>(y),
+                                                             Pointer<T>(derivative)});
+      });
     });
   }
 

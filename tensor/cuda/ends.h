@@ -1,89 +1,29 @@
-// The two ends of a model: embeddings, and the loss.
+// The two ends of a model: embeddings (embeddings.h), and the loss.
 #ifndef RUBATO_TENSOR_CUDA_ENDS_H_
 #define RUBATO_TENSOR_CUDA_ENDS_H_
 
 #include <cmath>
+#include <type_traits>
 
 #include "tensor/cuda/block.h"
-#include "tensor/cuda/divisor.h"
+#include "tensor/cuda/embeddings.h"
 #include "tensor/cuda/numbers.h"
+#include "tensor/cuda/pack.h"
 #include "tensor/device.h"
 
 namespace rubato {
 namespace ends {
 
-// y[i] = the row of `weight` that x[i] says; of an index that there is not, no numbers.
-template <typename T>
-struct Embed {
-  static constexpr int kAhead = 4;
-
-  int64_t count;
-  Divisor channels;
-  const Wide<T>* x;
-  const Wide<T>* weight;
-  T* y;
-
-  RUBATO_HOST_DEVICE Wide<T> Load(int64_t i) const {
-    const int64_t row = i / channels, index = static_cast<int64_t>(x[row]);
-    return index >= 0 && index < count ? weight[(index - row) * channels + i]
-                                       : static_cast<Wide<T>>(NAN);
-  }
-  RUBATO_HOST_DEVICE void Store(int64_t i, Wide<T> value) const { y[i] = static_cast<T>(value); }
-  Traffic Moves(int64_t n) const {
-    const int64_t rows = n / channels, used = rows < count ? rows : count;
-    return {(rows + used * channels) * SizeInBytes<Wide<T>>(), n * SizeInBytes<T>(),
-            SizeInBytes<Wide<T>>()};
-  }
-};
-
-// A row of dweight, a block's, which looks through x for its index. Rows of dy are added in turn,
-// so that sums need no atomics and have the CPU's order.
-template <typename T>
-struct EmbedBackward {
-  static constexpr int kMostThreads = kUsualThreads;
-
-  int64_t rows, channels;  // of dy
-  const Wide<T>* x;
-  const T* dy;
-  Wide<T>* dweight;
-
-  template <typename Block>
-  RUBATO_HOST_DEVICE void operator()(Block& block) const {
-    const Wide<T> index = static_cast<Wide<T>>(block.index());
-    Wide<T>* const sums = dweight + block.index() * channels;
-    int* const is_here = block.template Shared<int>();
-    block.ForEach([&](int thread) {
-      for (int64_t c = thread; c < channels; c += block.threads()) sums[c] = 0;
-    });
-    for (int64_t first = 0; first < rows; first += block.threads()) {
-      const int64_t left = rows - first;
-      const int count = block.Sum(
-          0, [&](int thread) { return thread < left && x[first + thread] == index ? 1 : 0; });
-      if (count == 0) continue;
-      block.ForEach([&](int thread) {
-        is_here[thread] = thread < left && x[first + thread] == index ? 1 : 0;
-      });
-      for (int k = 0; k < block.threads(); ++k) {
-        if (is_here[k] == 0) continue;
-        const T* const row = dy + (first + k) * channels;
-        block.ForEach([&](int thread) {
-          for (int64_t c = thread; c < channels; c += block.threads()) sums[c] += Widen(row[c]);
-        });
-      }
-    }
-  }
-
-  Traffic Moves(int64_t count) const {
-    return {rows * (SizeInBytes<Wide<T>>() + channels * SizeInBytes<T>()),
-            count * channels * SizeInBytes<Wide<T>>(), SizeInBytes<T>()};
-  }
-};
-
-// A row of logits, a block's.
-template <typename T>
+// A row of logits, a block's: read once for the greatest and the sum of exponentials, and once for
+// the gradient. A thread has every so many packs of the row, whether packs may lie there (kWhole)
+// or not, so that sums have one order.
+template <typename T, bool kWhole>
 struct CrossEntropyRow {
+  using A = Wide<T>;
   static constexpr int kMostThreads = kUsualThreads;
-  static constexpr int kAhead = 8;
+  static constexpr int kWidth = PackWidth<T>();
+  static constexpr int kAhead = kWhole ? 4 : 1;
+  using Values = Pack<T, kWidth>;
 
   int64_t classes;
   double label_smoothing, gradient_scale;
@@ -94,70 +34,119 @@ struct CrossEntropyRow {
   T* gradient;
   double* rows;  // of each row its loss, and whether it was right
 
+  // The greatest of some logits, and the sum of exponentials of what they are from it.
+  using Sums = Pair<A>;
+  struct Join {
+    RUBATO_HOST_DEVICE Sums operator()(Sums a, Sums b) const {
+      const A most = numbers::Greatest(a.first, b.first);
+      return {most, a.second * numbers::FastExp(a.first - most) +
+                        b.second * numbers::FastExp(b.first - most)};
+    }
+  };
+
   template <typename Block>
   RUBATO_HOST_DEVICE void operator()(Block& block) const {
-    using A = Wide<T>;
     const int64_t row = block.index(), label = labels[row];
     const T* const x = logits + row * classes;
-    T* const g = gradient + row * classes;
+    const int64_t packs = (classes + kWidth - 1) / kWidth;
     if (label == ignore_index) {
       block.ForEach([&](int thread) {
-        for (int64_t j = thread; j < classes; j += block.threads()) g[j] = T(0.0f);
+        for (int64_t i = thread; i < packs; i += block.threads()) StoreZeros(row, i);
         if (thread == 0) rows[2 * row] = rows[2 * row + 1] = 0;
       });
       return;
     }
-    const auto load = [&](int64_t j) { return x[j]; };
-    const A lowest = numbers::Lowest<A>();
-    const A greatest = block.Reduce(
-        lowest,
+    const auto load = [&](int64_t i) {
+      return LoadOfRow<kWidth, kWhole>(x + i * kWidth, classes - i * kWidth,
+                                       T(static_cast<float>(-INFINITY)));
+    };
+    // No infinity: the distance of one from itself is no number.
+    const Sums all = block.Reduce(
+        Sums{A(-0x1.fffffep127), 0},
         [&](int thread) {
-          A most = lowest;
-          InTurn<kAhead>(thread, classes, block.threads(), load,
-                         [&](int64_t, T value) { most = Greater()(most, Widen(value)); });
-          return most;
+          Sums part = {A(-0x1.fffffep127), 0};
+          InTurn<kAhead>(thread, packs, block.threads(), load,
+                         [&](int64_t, const Values& values) { Add(values, &part); });
+          return part;
         },
-        Greater());
-    // Of exponentials, and how many of the greatest lie before the label.
-    const Pair<A> sums = block.Sum(Pair<A>{0, 0}, [&](int thread) {
-      Pair<A> part = {0, 0};
-      InTurn<kAhead>(thread, classes, block.threads(), load, [&](int64_t j, T value) {
-        part.first += numbers::Exp(Widen(value) - greatest);
-        if (j < label && Widen(value) == greatest) part.second += 1;
-      });
-      return part;
-    });
-    const A sum = sums.first;
+        Join());
+    const A greatest = all.first, sum = all.second, own_logit = Widen(x[label]);
+    // Of equals the first counts.
+    const bool is_right = own_logit == greatest && block.Sum(0, [&](int thread) {
+      int before = 0;
+      InTurn<kAhead>(thread, (label + kWidth - 1) / kWidth, block.threads(), load,
+                     [&](int64_t i, const Values& values) {
+                       RUBATO_UNROLL
+                       for (int k = 0; k < kWidth; ++k) {
+                         if (i * kWidth + k < label && Widen(values.values[k]) == greatest)
+                           ++before;
+                       }
+                     });
+      return before;
+    }) == 0;
     const double even = label_smoothing / static_cast<double>(classes);
     const double below = even == 0 ? 0 : block.Sum(0.0, [&](int thread) {
       double part = 0;
-      InTurn<kAhead>(thread, classes, block.threads(), load, [&](int64_t, T value) {
-        part += static_cast<double>(greatest) - static_cast<double>(Widen(value));
+      InTurn<kAhead>(thread, packs, block.threads(), load, [&](int64_t i, const Values& values) {
+        for (int k = 0; k < kWidth && i * kWidth + k < classes; ++k) {
+          part += static_cast<double>(greatest) - static_cast<double>(Widen(values.values[k]));
+        }
       });
       return part;
     });
     const double own = 1 - label_smoothing;
     const A factor = static_cast<A>(gradient_scale) * static_cast<A>(*scale);
+    const A of_all = static_cast<A>(even) * factor, of_own = static_cast<A>(own) * factor;
+    const A of_sum = factor / sum;
     block.ForEach([&](int thread) {
-      if (thread == 0) {
-        const double log_sum = log(static_cast<double>(sum));
-        const A own_logit = Widen(x[label]);
-        double loss = log_sum + (static_cast<double>(greatest) - static_cast<double>(own_logit));
-        if (even > 0) loss = own * loss + even * (static_cast<double>(classes) * log_sum + below);
-        rows[2 * row] = loss;
-        rows[2 * row + 1] = own_logit == greatest && sums.second == 0 ? 1 : 0;
-      }
-      InTurn<kAhead>(thread, classes, block.threads(), load, [&](int64_t j, T loaded) {
-        A value = numbers::Exp(Widen(loaded) - greatest) / sum - static_cast<A>(even);
-        if (j == label) value -= static_cast<A>(own);
-        g[j] = static_cast<T>(value * factor);
+      InTurn<kAhead>(thread, packs, block.threads(), load, [&](int64_t i, const Values& loaded) {
+        const int64_t at = label - i * kWidth;
+        const bool is_here = at >= 0 && at < kWidth;
+        Values values;
+        RUBATO_UNROLL
+        for (int k = 0; k < kWidth; ++k) {
+          A value = numbers::FastExp(Widen(loaded.values[k]) - greatest) * of_sum - of_all;
+          if (is_here && k == at) value -= of_own;
+          values.values[k] = static_cast<T>(value);
+        }
+        Store(row, i, values);
       });
+      if (thread != 0) return;
+      const double log_sum = log(static_cast<double>(sum));
+      double loss = log_sum + (static_cast<double>(greatest) - static_cast<double>(own_logit));
+      if (even > 0) loss = own * loss + even * (static_cast<double>(classes) * log_sum + below);
+      rows[2 * row] = loss;
+      rows[2 * row + 1] = is_right ? 1 : 0;
     });
   }
 
   Traffic Moves(int64_t n) const {
     return {n * (classes * SizeInBytes<T>() + SizeInBytes<int32_t>()) + SizeInBytes<float>(),
-            n * (classes * SizeInBytes<T>() + 2 * SizeInBytes<double>()), SizeInBytes<T>()};
+            n * (classes * SizeInBytes<T>() + 2 * SizeInBytes<double>()),
+            (kWhole ? kWidth : 1) * SizeInBytes<T>()};
+  }
+
+ private:
+  RUBATO_HOST_DEVICE static void Add(const Values& values, Sums* part) {
+    A most = part->first, sum = 0;
+    RUBATO_UNROLL
+    for (int k = 0; k < kWidth; ++k) most = numbers::Greatest(most, Widen(values.values[k]));
+    RUBATO_UNROLL
+    for (int k = 0; k < kWidth; ++k) sum += numbers::FastExp(Widen(values.values[k]) - most);
+    if (most > part->first) {
+      part->second *= numbers::FastExp(part->first - most);
+      part->first = most;
+    }
+    part->second += sum;
+  }
+  RUBATO_HOST_DEVICE void Store(int64_t row, int64_t i, const Values& values) const {
+    StoreOfRow<kWidth, kWhole>(values, gradient + row * classes + i * kWidth, classes - i * kWidth);
+  }
+  RUBATO_HOST_DEVICE void StoreZeros(int64_t row, int64_t i) const {
+    Values zeros;
+    RUBATO_UNROLL
+    for (int k = 0; k < kWidth; ++k) zeros.values[k] = T(0.0f);
+    Store(row, i, zeros);
   }
 };
 
@@ -239,18 +228,14 @@ class EndKernels : public virtual DeviceKernels {
     ByType<Queue>(y.dtype(), [&](auto zero) {
       using T = decltype(zero);
       LaunchForEach(queue_, y.size(),
-                    ends::Embed<T>{weight.dim(0), weight.dim(1), Pointer<Wide<T>>(x),
-                                   Pointer<Wide<T>>(weight), Pointer<T>(y)});
+                    embeddings::Embed<T>{weight.dim(0), weight.dim(1), Pointer<Wide<T>>(x),
+                                         Pointer<Wide<T>>(weight), Pointer<T>(y)});
     });
   }
   void EmbedBackward(const ConstTensorRef& x, const ConstTensorRef& dy,
                      const TensorRef& dweight) override {
-    const int64_t channels = dweight.dim(1);
     ByType<Queue>(dy.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      queue_.Launch(dweight.dim(0), ThreadsFor(channels),
-                    ends::EmbedBackward<T>{x.size(), channels, Pointer<Wide<T>>(x), Pointer<T>(dy),
-                                           Pointer<Wide<T>>(dweight)});
+      embeddings::LaunchBackward<decltype(zero)>(queue_, x, dy, dweight);
     });
   }
 
@@ -261,11 +246,20 @@ class EndKernels : public virtual DeviceKernels {
     const int64_t classes = logits.dim(1);
     ByType<Queue>(logits.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      queue_.Launch(labels.size(), ThreadsFor(classes),
-                    ends::CrossEntropyRow<T>{
-                        classes, options.label_smoothing, options.gradient_scale,
-                        options.ignore_index, Pointer<T>(logits), Pointer<int32_t>(labels),
-                        Pointer<float>(scale), Pointer<T>(gradient), Pointer<double>(rows)});
+      constexpr int64_t kWidth = PackWidth<T>();
+      const auto launch = [&](auto is_whole) {
+        queue_.Launch(labels.size(), ThreadsFor((classes + kWidth - 1) / kWidth),
+                      ends::CrossEntropyRow<T, is_whole()>{
+                          classes, options.label_smoothing, options.gradient_scale,
+                          options.ignore_index, Pointer<T>(logits), Pointer<int32_t>(labels),
+                          Pointer<float>(scale), Pointer<T>(gradient), Pointer<double>(rows)});
+      };
+      if (classes % kWidth == 0 && MayHavePacks(logits.address()) &&
+          MayHavePacks(gradient.address())) {
+        launch(std::true_type());
+      } else {
+        launch(std::false_type());
+      }
     });
     AddUp(labels.size(), rows, sums);
   }

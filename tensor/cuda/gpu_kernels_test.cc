@@ -203,6 +203,9 @@ TEST_P(GpuKernelsTest, OfRowsAndColumns) {
     ExpectAlike("layer norm", {n, 2 * r}, [&](KernelSet& k, auto& out) {
       k.LayerNorm(As(x, shape), row, row, 1e-5, As(out[0], shape), out[1]);
     });
+    ExpectAlike("layer norm without weights", {n, 2 * r}, [&](KernelSet& k, auto& out) {
+      k.LayerNorm(As(x, shape), {}, {}, 1e-5, As(out[0], shape), out[1]);
+    });
     Values statistics(2 * r), y(n);
     CpuKernels().LayerNorm(As(x, shape), row, row, 1e-5, y, statistics);
     ExpectAlike("layer norm backward", {n, c, c}, [&](KernelSet& k, auto& out) {
@@ -409,17 +412,35 @@ TEST_P(GpuKernelsTest, OfWindows) {
   }
 }
 
+// Each index many times, seldom, or one of them nearly always; packs and single values of either
+// operand; and more places and indices than are listed at a time.
+TEST_P(GpuKernelsTest, EmbeddingsBackward) {
+  for (const auto& [places, indices, width, often] :
+       {std::make_tuple(700, 9, 300, 0.0), std::make_tuple(704, 9, 16, 0.0),
+        std::make_tuple(701, 900, 24, 0.0), std::make_tuple(1200, 1000, 7, 0.9),
+        std::make_tuple(1, 3, 8, 0.0), std::make_tuple(50000, 9, 1, 0.1),
+        std::make_tuple(600, 33000, 1, 0.1), std::make_tuple(200, 70000, 8, 0.0)}) {
+    const int64_t rows = places, count = indices, channels = width;
+    Values x(rows);
+    RandomStream stream(1);
+    for (double& value : x) {
+      value = stream.Uniform(0, 1) < often ? count / 2 : stream.Below(count - 1);
+    }
+    const Values dy = Draw(rows * channels, 3);
+    ExpectAlike("embedding backward", {count * channels}, [&](KernelSet& k, auto& out) {
+      k.EmbedBackward(x, dy, As(out[0], {count, channels}));
+    });
+  }
+}
+
 TEST_P(GpuKernelsTest, OfTexts) {
   const int64_t rows = 700, count = 9, channels = 300;
   Values x(rows);
   RandomStream stream(1);
   for (double& value : x) value = stream.Below(count - 1);  // one is never there
-  const Values weight = Draw(count * channels, 2), dy = Draw(rows * channels, 3);
+  const Values weight = Draw(count * channels, 2);
   ExpectAlike("embedding", {rows * channels}, [&](KernelSet& k, auto& out) {
     k.Embed(x, As(weight, {count, channels}), out[0]);
-  });
-  ExpectAlike("embedding backward", {count * channels}, [&](KernelSet& k, auto& out) {
-    k.EmbedBackward(x, dy, As(out[0], {count, channels}));
   });
   // More examples than heads, and fewer; rows longer than a block.
   for (const auto& [n, head_count, places] :

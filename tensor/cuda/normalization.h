@@ -1,6 +1,7 @@
-// Norms of rows, of groups of planes and of channels. Where the means of a gradient over a row or
-// group are needed they are computed by the block that has it; the gradients by weight and bias by
-// another kernel, over columns or channels. Batch norm of planes of one place is batch_norm.h's.
+// Norms of groups of planes and of channels, and what norms of rows (row_norm.h) add up. Where the
+// means of a gradient over a row or group are needed they are computed by the block that has it;
+// the gradients by weight and bias by another kernel, over columns or channels. Batch norm of
+// planes of one place is batch_norm.h's.
 #ifndef RUBATO_TENSOR_CUDA_NORMALIZATION_H_
 #define RUBATO_TENSOR_CUDA_NORMALIZATION_H_
 
@@ -10,6 +11,7 @@
 #include "tensor/cuda/divisor.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/pack.h"
+#include "tensor/cuda/row_norm.h"
 #include "tensor/device.h"
 
 namespace rubato {
@@ -19,14 +21,6 @@ constexpr int kAhead = 4;  // values that a thread reads at a time
 
 // Values that share mean and variance, and which weight is whose. Set s has the values At(s, i), i
 // below count, of the channels Channel(s, i).
-
-// Rows (columns): each column is a channel.
-struct Rows {
-  int64_t count;
-  RUBATO_HOST_DEVICE int64_t At(int64_t s, int64_t i) const { return s * count + i; }
-  RUBATO_HOST_DEVICE int64_t Channel(int64_t, int64_t i) const { return i; }
-  int64_t channel_count() const { return count; }
-};
 
 // Groups of channels of each example, (channels, plane).
 struct Groups {
@@ -282,16 +276,18 @@ class NormalizationKernels : public virtual DeviceKernels {
 
   void LayerNorm(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
                  double eps, const TensorRef& y, const TensorRef& statistics) override {
-    Forward(normalization::Rows{x.dim(1)}, x.dim(0), kUsualThreads, x, weight, bias, eps, y,
-            statistics);
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      row_norm::LaunchForward<decltype(zero)>(queue_, x, weight, bias, eps, y, statistics);
+    });
   }
   void LayerNormBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
                          const ConstTensorRef& statistics, const ConstTensorRef& dy,
                          const TensorRef& dx, const TensorRef& dweight,
                          const TensorRef& dbias) override {
     if (!dx.is_null()) {
-      Backward(normalization::Rows{x.dim(1)}, x.dim(0), kUsualThreads, x, weight, statistics, dy,
-               dx);
+      ByType<Queue>(x.dtype(), [&](auto zero) {
+        row_norm::LaunchBackward<decltype(zero)>(queue_, x, weight, statistics, dy, dx);
+      });
     }
     if (dweight.is_null()) return;
     ByType<Queue>(x.dtype(), [&](auto zero) {

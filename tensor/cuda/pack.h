@@ -66,6 +66,32 @@ RUBATO_HOST_DEVICE void StorePack(const Pack<T, kWidth>& pack, T* to) {
   }
 }
 
+// Of a row, the kWidth values from `from` on, of which there are `left`; beyond them, `rest`. Packs
+// may lie there, and none is cut, if kWhole.
+template <int kWidth, bool kWhole, typename T>
+RUBATO_HOST_DEVICE Pack<T, kWidth> LoadOfRow(const T* from, int64_t left, T rest) {
+  if constexpr (kWhole) {
+    return LoadPack<kWidth>(from);
+  } else {
+    Pack<T, kWidth> pack;
+    RUBATO_UNROLL
+    for (int k = 0; k < kWidth; ++k) pack.values[k] = k < left ? from[k] : rest;
+    return pack;
+  }
+}
+
+template <int kWidth, bool kWhole, typename T>
+RUBATO_HOST_DEVICE void StoreOfRow(const Pack<T, kWidth>& pack, T* to, int64_t left) {
+  if constexpr (kWhole) {
+    StorePack<kWidth>(pack, to);
+  } else {
+    RUBATO_UNROLL
+    for (int k = 0; k < kWidth; ++k) {
+      if (k < left) to[k] = pack.values[k];
+    }
+  }
+}
+
 }  // namespace rubato
 
 #endif  // RUBATO_TENSOR_CUDA_PACK_H_

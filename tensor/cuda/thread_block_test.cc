@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -204,13 +205,18 @@ TEST(ThreadBlockTest, TurnedMatrices) {
 }
 
 TEST(ThreadBlockTest, NormsOfRowsForwardAndBackward) {
-  const int64_t rows = 2, columns = 70;
-  const Values x = Draw(rows * columns, 1), weight = Draw(columns, 2), dy = Draw(rows * columns, 3);
-  ExpectSameBits({rows * columns, 2 * rows, rows * columns}, [&](KernelSet& k, auto& out) {
-    k.LayerNorm(As(x, {rows, columns}), weight, weight, 1e-5, As(out[0], {rows, columns}), out[1]);
-    k.LayerNormBackward(As(x, {rows, columns}), weight, out[1], As(dy, {rows, columns}),
-                        As(out[2], {rows, columns}), {}, {});
-  });
+  // Cut packs and whole ones, a warp and more.
+  for (const int64_t columns : {70, 400}) {
+    const int64_t rows = 2;
+    const Values x = Draw(rows * columns, 1), weight = Draw(columns, 2),
+                 dy = Draw(rows * columns, 3);
+    ExpectSameBits({rows * columns, 2 * rows, rows * columns}, [&](KernelSet& k, auto& out) {
+      k.LayerNorm(As(x, {rows, columns}), weight, weight, 1e-5, As(out[0], {rows, columns}),
+                  out[1]);
+      k.LayerNormBackward(As(x, {rows, columns}), weight, out[1], As(dy, {rows, columns}),
+                          As(out[2], {rows, columns}), {}, {});
+    });
+  }
 }
 
 TEST(ThreadBlockTest, AttentionForwardAndBackward) {
@@ -227,13 +233,16 @@ TEST(ThreadBlockTest, AttentionForwardAndBackward) {
 }
 
 TEST(ThreadBlockTest, EmbeddingsBackwardThroughWhatIsShared) {
-  const int64_t rows = 70, count = 2, channels = 3;
-  Values x(rows);
-  for (int64_t i = 0; i < rows; ++i) x[i] = static_cast<float>(i % 3 == 0);
-  const Values dy = Draw(rows * channels, 2);
-  ExpectSameBits({count * channels}, [&](KernelSet& k, auto& out) {
-    k.EmbedBackward(x, As(dy, {rows, channels}), As(out[0], {count, channels}));
-  });
+  // Values one by one, and packs.
+  for (const auto& [r, n, c] : {std::make_tuple(70, 2, 3), std::make_tuple(24, 5, 4)}) {
+    const int64_t rows = r, count = n, channels = c;  // a binding cannot be captured
+    Values x(rows);
+    for (int64_t i = 0; i < rows; ++i) x[i] = static_cast<float>(i % 3 == 0);
+    const Values dy = Draw(rows * channels, 2);
+    ExpectSameBits({count * channels}, [&](KernelSet& k, auto& out) {
+      k.EmbedBackward(x, As(dy, {rows, channels}), As(out[0], {count, channels}));
+    });
+  }
 }
 
 TEST(ThreadBlockTest, Losses) {

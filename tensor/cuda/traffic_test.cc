@@ -196,8 +196,12 @@ void Cases::SingleValues() {
   Run([&] { kernels().SigmoidBackward(T({n}), T({n}), T({n})); });
   Run([&] { kernels().Tanh(T({n}), T({n})); });
   Run([&] { kernels().TanhBackward(T({n}), T({n}), T({n})); });
-  Run([&] { kernels().Gelu(GeluForm::kTanh, T({n}), T({n})); });
-  Run([&] { kernels().GeluWithDerivative(GeluForm::kExact, T({n}), T({n}), T({n})); });
+  for (const int64_t values : {41, 16}) {  // one by one, and packs
+    for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
+      Run([&] { kernels().Gelu(form, T({values}), T({values})); });
+      Run([&] { kernels().GeluWithDerivative(form, T({values}), T({values}), T({values})); });
+    }
+  }
   Run([&] {
     const TensorRef key = Of(DType::kFloat64, {1});
     kernels().Dropout(static_cast<const uint64_t*>(key.address()), 0.5, T({41}), T({41}));
@@ -294,8 +298,12 @@ void Cases::Norms() {
                                 Wide({70}), Wide({70}));
   });
   Run([&] {  // packs
-    kernels().LayerNormBackward(T({9, 16}), Wide({16}), Wide({9, 2}), T({9, 16}), {}, Wide({16}),
-                                Wide({16}));
+    kernels().LayerNorm(T({9, 16}), Wide({16}), Wide({16}), eps, T({9, 16}), Wide({9, 2}));
+  });
+  Run([&] { kernels().LayerNorm(T({9, 16}), {}, {}, eps, T({9, 16}), Wide({9, 2})); });
+  Run([&] {
+    kernels().LayerNormBackward(T({9, 16}), Wide({16}), Wide({9, 2}), T({9, 16}), T({9, 16}),
+                                Wide({16}), Wide({16}));
   });
   Run([&] {  // groups of rows
     kernels().LayerNormBackward(T({512, 1}), Wide({1}), Wide({512, 2}), T({512, 1}), {}, Wide({1}),
@@ -341,19 +349,24 @@ void Cases::Norms() {
 
 void Cases::Ends() {
   // More rows than indices, each of which is there.
-  const auto indices = [&] {
-    const TensorRef x = Wide({9});
-    for (int64_t i = 0; i < 9; ++i) x.values<float>()[i] = static_cast<float>(i % 4);
+  const auto indices = [&](int64_t rows) {
+    const TensorRef x = Wide({rows});
+    for (int64_t i = 0; i < rows; ++i) x.values<float>()[i] = static_cast<float>(i % 4);
     return x;
   };
-  Run([&] { kernels().Embed(indices(), Wide({4, 40}), T({9, 40})); });
-  Run([&] { kernels().EmbedBackward(indices(), T({9, 40}), Wide({4, 40})); });
+  Run([&] { kernels().Embed(indices(9), Wide({4, 40}), T({9, 40})); });
+  Run([&] { kernels().EmbedBackward(indices(9), T({9, 40}), Wide({4, 40})); });
+  Run([&] { kernels().EmbedBackward(indices(32), T({32, 40}), Wide({4, 40})); });  // many of each
   for (const double smoothing : {0.0, 0.1}) {
     CrossEntropyOptions options;
     options.label_smoothing = smoothing;
     Run([&] {
       kernels().CrossEntropy(T({9, 11}), Of(DType::kInt32, {9}), options, Wide({1}), T({9, 11}),
                              Of(DType::kFloat64, {9, 2}), Of(DType::kFloat64, {2}));
+    });
+    Run([&] {  // packs
+      kernels().CrossEntropy(T({3, 16}), Of(DType::kInt32, {3}), options, Wide({1}), T({3, 16}),
+                             Of(DType::kFloat64, {3, 2}), Of(DType::kFloat64, {2}));
     });
   }
   Run([&] {

@@ -59,7 +59,7 @@ TEST(ReckonedStep, IsWhatPencilSaysOfASmallModel) {
       {"ForEachIndex<Zero<double>>", {1, 3 * 8 + 4 * 8, 0}},
       {"ForEachIndex<FlagNonFinite<float>>", {1, parameters, 0}},
       // Logits, labels and a factor; their gradient, and two sums a row.
-      {"CrossEntropyRow<float>", {1, 4 * (14 + 2 + 1 + 14) + 2 * 16, 0}},
+      {"CrossEntropyRow<float,false>", {1, 4 * (14 + 2 + 1 + 14) + 2 * 16, 0}},
       {"SumRows", {1, 2 * 16 + 16, 0}},
       // Parameters; features, a key for each of linear, ReLU and linear, two factors and labels.
       // The gradient and its flag; three sums.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/base/half.h"
 #include "tensor/cuda/ptx/operations.h"
 
 namespace rubato::ptx {
@@ -60,6 +61,10 @@ void AddConversions(Operations* table) {
   t["cvt.rn.f32.f64"] = ForEachLane([](double a) { return static_cast<float>(a); });
   t["cvt.rzi.f32.f32"] = ForEachLane([](float a) { return std::trunc(a); });
   t["cvt.rzi.f64.f64"] = ForEachLane([](double a) { return std::trunc(a); });
+  // Half floats, to nearest, ties to even; "NaN" is always the same one.
+  t["cvt.rn.bf16.f32"] = ForEachLane([](float a) { return a != a ? uint16_t{0x7fff} : ToBf16(a); });
+  t["cvt.rn.f16.f32"] = ForEachLane([](float a) { return a != a ? uint16_t{0x7fff} : ToFp16(a); });
+  t["cvt.f32.f16"] = ForEachLane([](uint16_t a) { return FromFp16(a); });
   // Into [0, 1]; what is no number is 0.
   t["cvt.sat.f32.f32"] = ForEachLane([](float a) { return a > 0 ? std::min(a, 1.0f) : 0.0f; });
 }

@@ -265,6 +265,23 @@ TEST(OperationsTest, ConversionsOfFloats) {
   EXPECT_EQ(As<float>("cvt.sat.f32.f32", kNan), 0.0f);
 }
 
+TEST(OperationsTest, ConversionsOfHalfFloats) {
+  EXPECT_EQ(As<uint16_t>("cvt.rn.bf16.f32", 1 + 0x1p-8f), 0x3f80);  // ties to even
+  EXPECT_EQ(As<uint16_t>("cvt.rn.bf16.f32", 1 + 0x3p-8f), 0x3f82);
+  EXPECT_EQ(As<uint16_t>("cvt.rn.bf16.f32", -0x1p-133f), 0x8001);
+  EXPECT_EQ(As<uint16_t>("cvt.rn.bf16.f32", 0x1.ffp127f), 0x7f80);
+  EXPECT_EQ(As<uint16_t>("cvt.rn.bf16.f32", -kNan), 0x7fff);
+  EXPECT_EQ(As<uint16_t>("cvt.rn.f16.f32", 1 + 0x1p-11f), 0x3c00);
+  EXPECT_EQ(As<uint16_t>("cvt.rn.f16.f32", 1 + 0x3p-11f), 0x3c02);
+  EXPECT_EQ(As<uint16_t>("cvt.rn.f16.f32", -0x1p-24f), 0x8001);
+  EXPECT_EQ(As<uint16_t>("cvt.rn.f16.f32", 65519.0f), 0x7bff);
+  EXPECT_EQ(As<uint16_t>("cvt.rn.f16.f32", 65520.0f), 0x7c00);
+  EXPECT_EQ(As<uint16_t>("cvt.rn.f16.f32", kNan), 0x7fff);
+  EXPECT_EQ(As<float>("cvt.f32.f16", uint16_t{0x3c01}), 1 + 0x1p-10f);
+  EXPECT_EQ(As<float>("cvt.f32.f16", uint16_t{0x8001}), -0x1p-24f);
+  EXPECT_EQ(As<float>("cvt.f32.f16", uint16_t{0x7c00}), kInfinity);
+}
+
 TEST(OperationsTest, KnowsNoOthers) {
   EXPECT_EQ(FindOperation("add.f16"), nullptr);
   EXPECT_EQ(FindOperation("add.rz.f32"), nullptr);
