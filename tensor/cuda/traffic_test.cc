@@ -153,7 +153,7 @@ class Cases {
     for (const Window& window :
          {Window{7, 6, 3, 2, 1}, Window{5, 7, 2, 3, 0}, Window{4, 4, 1, 1, 0}}) {
       Convolutions(window);
-      for (const int64_t inner : {1, 3})
+      for (const int64_t inner : {1, 3, 8})  // 8: packs
         Pools({window.height, window.width, window.kernel, window.stride, window.padding, inner});
     }
     Norms();
