@@ -334,6 +334,19 @@ TEST_P(GpuKernelsTest, VariancesOfDistantValues) {
   });
 }
 
+// Of few rows and of many, in one tile and in several, whole packs and not.
+TEST_P(GpuKernelsTest, TurnedMatrices) {
+  for (const auto& [matrices, rows, columns] :
+       {std::make_tuple(3, 9, 616), std::make_tuple(2, 16, 40), std::make_tuple(2, 17, 40),
+        std::make_tuple(2, 1, 70), std::make_tuple(1, 3, 8), std::make_tuple(5, 9, 7),
+        std::make_tuple(1, 70, 65)}) {
+    const Shape shape = {matrices, rows, columns};
+    const Values x = Draw(SizeOf(shape), 1);
+    ExpectAlike("turn", {SizeOf(shape)},
+                [&](KernelSet& k, auto& out) { k.Turn(As(x, shape), out[0]); });
+  }
+}
+
 // With the channels last, in packs or not: as with them first, turned.
 TEST_P(GpuKernelsTest, PoolsOfChannelsThatAreLast) {
   for (const int64_t channels : {6, 16}) {

@@ -1,4 +1,4 @@
-// What convolutions that are products of matrices need beside them, and the order of values.
+// What convolutions that are products of matrices need beside them.
 #ifndef RUBATO_TENSOR_CUDA_LOWERING_H_
 #define RUBATO_TENSOR_CUDA_LOWERING_H_
 
@@ -137,61 +137,6 @@ struct ChannelsFirst {
   RUBATO_HOST_DEVICE void Store(int64_t i, T value) const { to[i] = value; }
   Traffic Moves(int64_t n) const {
     return {n * SizeInBytes<T>(), n * SizeInBytes<T>(), SizeInBytes<T>()};
-  }
-};
-
-// to (matrices, columns, rows) of from (matrices, rows, columns): a tile of one matrix a block, by
-// way of shared memory, so that what a warp reads lies side by side, and so what it writes.
-template <typename T>
-struct TurnMatrices {
-  static constexpr int kMostThreads = kUsualThreads;
-  static constexpr int kTile = sizeof(T) > sizeof(float) ? 16 : 32;
-  static constexpr int kAhead = kTile * kTile / kUsualThreads;
-  struct Part {  // a thread's, of the tile
-    T values[kAhead];
-  };
-
-  int64_t rows, columns;
-  Divisor row_tiles, column_tiles;
-  const T* from;
-  T* to;
-
-  // Each row is turned by its number: a column's values are in as many banks.
-  RUBATO_HOST_DEVICE static int Place(int row, int column) {
-    return row * kTile + (row + column) % kTile;
-  }
-
-  template <typename Block>
-  RUBATO_HOST_DEVICE void operator()(Block& block) const {
-    const int64_t rest = block.index() / column_tiles, matrix = rest / row_tiles;
-    const int64_t row = (rest - matrix * row_tiles) * kTile;
-    const int64_t column = (block.index() - rest * column_tiles) * kTile;
-    const T* const source = from + matrix * rows * columns;
-    T* const target = to + matrix * rows * columns;
-    T* const tile = block.template Shared<Part>()->values;
-    block.ForEach([&](int thread) {
-      InTurn<kAhead>(
-          thread, kTile * kTile, block.threads(),
-          [&](int64_t i) {
-            const int64_t r = row + i / kTile, c = column + i % kTile;
-            return r < rows && c < columns ? source[r * columns + c] : T(0.0f);
-          },
-          [&](int64_t i, T value) {
-            tile[Place(static_cast<int>(i) / kTile, static_cast<int>(i) % kTile)] = value;
-          });
-    });
-    block.ForEach([&](int thread) {
-      for (int i = thread; i < kTile * kTile; i += block.threads()) {
-        const int r = i % kTile, c = i / kTile;
-        if (row + r >= rows || column + c >= columns) continue;
-        target[(column + c) * rows + row + r] = tile[Place(r, c)];
-      }
-    });
-  }
-
-  Traffic Moves(int64_t blocks) const {
-    const int64_t bytes = blocks / (row_tiles * column_tiles) * rows * columns * SizeInBytes<T>();
-    return {bytes, bytes, SizeInBytes<T>()};
   }
 };
 

@@ -216,6 +216,8 @@ void Cases::Products() {
   Run([&] {
     kernels().LinearBackward(T({9, 5}), T({4, 5}), T({9, 4}), T({9, 5}), Wide({4, 5}), Wide({4}));
   });
+  Run([&] { kernels().Turn(T({3, 9, 24}), T({3, 24, 9})); });  // few rows
+  Run([&] { kernels().Turn(T({2, 20, 24}), T({2, 24, 20})); });
   for (const bool causal : {false, true}) {
     constexpr int64_t n = 2, heads = 2, places = 5, channels = 6;
     constexpr int64_t scratch = 200;
