@@ -109,6 +109,13 @@ class ConvolutionKernels : public virtual DeviceKernels {
     return turned;
   }
 
+  template <typename T>
+  void Unfold(const Convolution& c, int64_t examples, bool by_example, const T* x, T* columns) {
+    const convolution::Unfold<T> unfold = {
+        convolution::GridOf(c.window), c.in_channels, examples, by_example, Rows(c), x, columns};
+    LaunchForEach(queue_, unfold.calls(), unfold);
+  }
+
   // Without the bias.
   void ForwardByProducts(const Convolution& c, const ConstTensorRef& x,
                          const ConstTensorRef& weight, const TensorRef& y,
@@ -121,9 +128,7 @@ class ConvolutionKernels : public virtual DeviceKernels {
         const int64_t examples = std::min(step, n - first);
         const T* columns = Pointer<T>(ChannelsFirst(c, x, first, examples, scratch));
         if (!IsPointwise(c.window)) {
-          LaunchForEach(queue_, examples * Rows(c) * places,
-                        convolution::Unfold<T>{convolution::GridOf(c.window), c.in_channels, true,
-                                               Rows(c), columns, Pointer<T>(scratch)});
+          Unfold(c, examples, true, columns, Pointer<T>(scratch));
           columns = Pointer<T>(scratch);
         }
         for (int64_t g = 0; g < c.groups; ++g) {
@@ -194,10 +199,8 @@ class ConvolutionKernels : public virtual DeviceKernels {
         const T* const dys = Pointer<T>(dy) + first * c.out_channels * places;
         const OutputGradients<T> gradients = {is_last ? dys : dout, c.out_channels, width, is_last};
         if (!is_last) GatherChannels(c, dys, examples, dout);
-        LaunchForEach(queue_, Rows(c) * width,
-                      convolution::Unfold<T>{
-                          grid, c.in_channels, false, examples,
-                          Pointer<T>(ChannelsFirst(c, x, first, examples, scratch)), columns});
+        Unfold(c, examples, false, Pointer<T>(ChannelsFirst(c, x, first, examples, scratch)),
+               columns);
         for (int64_t g = 0; g < c.groups; ++g) {
           Product product(gradients.Turned(false), Transpose::kYes, out, filter, width);
           product.a = gradients.OfGroup(g * out);

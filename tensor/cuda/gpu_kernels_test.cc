@@ -347,6 +347,26 @@ TEST_P(GpuKernelsTest, TurnedMatrices) {
   }
 }
 
+// Of more examples than what is reckoned of a place serves.
+TEST_P(GpuKernelsTest, ConvolutionsOfManyExamples) {
+  const int64_t n = 19;
+  const Convolution c = {Window{6, 5, 3, 2, 1}, 2, 4, 1};
+  const Shape shape = {n, 2, 6, 5}, outputs = {n, 4, c.window.out_height(), c.window.out_width()};
+  const Values x = Draw(SizeOf(shape), 1), weight = Draw(4 * c.filter(), 2), bias = Draw(4, 3);
+  const Values g = Draw(SizeOf(outputs), 4);
+  const DType dtype = GetParam().dtype;
+  const int64_t scratch = std::max(CpuKernels().ConvolutionScratch(c, dtype, n),
+                                   device_->kernels().ConvolutionScratch(c, dtype, n));
+  ExpectAlike("convolution", {SizeOf(outputs)}, [&](KernelSet& k, auto& out) {
+    k.Conv2d(c, As(x, shape), weight, bias, As(out[0], outputs), *Keep(scratch));
+  });
+  ExpectAlike("convolution backward", {SizeOf(shape), static_cast<int64_t>(weight.size()), 4},
+              [&](KernelSet& k, auto& out) {
+                k.Conv2dBackward(c, As(x, shape), weight, As(g, outputs), As(out[0], shape), out[1],
+                                 out[2], *Keep(scratch));
+              });
+}
+
 // With the channels last, in packs or not: as with them first, turned.
 TEST_P(GpuKernelsTest, PoolsOfChannelsThatAreLast) {
   for (const int64_t channels : {6, 16}) {
