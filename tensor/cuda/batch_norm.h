@@ -55,7 +55,7 @@ struct Columns {
 // Distances of a column's values from the one near its mean, and their squares.
 template <typename T>
 struct ColumnDistances {
-  static constexpr int kAhead = 4;
+  static constexpr int kAhead = 8;
 
   Columns<T> all;
 
@@ -141,6 +141,36 @@ struct ColumnStatistics {
   }
 };
 
+// Means of kWidth columns, and 1 / sqrt(variance + eps), of what ColumnStatistics writes.
+template <int kWidth, typename A>
+RUBATO_HOST_DEVICE void LoadStatistics(const A* statistics, int64_t column, A* mean, A* inverse) {
+  A both[2 * kWidth];
+  LoadValues<2 * kWidth>(statistics + 2 * column, both);
+  RUBATO_UNROLL
+  for (int k = 0; k < kWidth; ++k) {
+    mean[k] = both[2 * k];
+    inverse[k] = both[2 * k + 1];
+  }
+}
+
+// Values and their outputs' gradients.
+template <typename T>
+struct Gradients {
+  int64_t columns;
+  const T* x;
+  const T* dy;
+
+  template <int kWidth>
+  struct Loaded {
+    Pack<T, kWidth> x, dy;
+  };
+  template <int kWidth>
+  RUBATO_HOST_DEVICE Loaded<kWidth> Load(int64_t row, int64_t column) const {
+    const int64_t at = row * columns + column;
+    return {LoadPack<kWidth>(x + at), LoadPack<kWidth>(dy + at)};
+  }
+};
+
 // y.
 template <typename T>
 struct NormalizedColumns {
@@ -174,12 +204,13 @@ struct NormalizedColumns {
   template <int kWidth>
   RUBATO_HOST_DEVICE OfSome<kWidth> Of(int64_t column) const {
     OfSome<kWidth> of = {x, y, columns, {}, {}, {}};
-    RUBATO_UNROLL
-    for (int k = 0; k < kWidth; ++k) {
-      const int64_t c = column + k;
-      of.mean[k] = statistics[2 * c];
-      of.factor[k] = weight == nullptr ? statistics[2 * c + 1] : statistics[2 * c + 1] * weight[c];
-      of.bias[k] = weight == nullptr ? A(0) : bias[c];
+    LoadStatistics<kWidth>(statistics, column, of.mean, of.factor);
+    if (weight != nullptr) {
+      A weights[kWidth];
+      LoadValues<kWidth>(weight + column, weights);
+      LoadValues<kWidth>(bias + column, of.bias);
+      RUBATO_UNROLL
+      for (int k = 0; k < kWidth; ++k) of.factor[k] *= weights[k];
     }
     return of;
   }
@@ -195,46 +226,34 @@ struct NormalizedColumns {
 template <typename T>
 struct NormalizedProducts {
   using A = Wide<T>;
-  static constexpr int kAhead = 2;
+  static constexpr int kAhead = 8;
 
-  int64_t columns;
-  const T* x;
+  Gradients<T> all;
   const A* statistics;
-  const T* dy;
 
-  template <int kWidth>
-  struct Loaded {
-    Pack<T, kWidth> x, dy;
-  };
   template <int kWidth>
   struct Normalized {
-    const T* x;
-    const T* dy;
-    int64_t columns;
+    Gradients<T> all;
     A mean[kWidth], inverse[kWidth];
 
     template <int>
-    RUBATO_HOST_DEVICE Loaded<kWidth> Load(int64_t row, int64_t column) const {
-      const int64_t at = row * columns + column;
-      return {LoadPack<kWidth>(x + at), LoadPack<kWidth>(dy + at)};
+    RUBATO_HOST_DEVICE auto Load(int64_t row, int64_t column) const {
+      return all.template Load<kWidth>(row, column);
     }
-    RUBATO_HOST_DEVICE Pair<A> Value(const Loaded<kWidth>& loaded, int k) const {
+    template <typename Loaded>
+    RUBATO_HOST_DEVICE Pair<A> Value(const Loaded& loaded, int k) const {
       const A gradient = Widen(loaded.dy.values[k]);
       return {gradient * ((Widen(loaded.x.values[k]) - mean[k]) * inverse[k]), gradient};
     }
   };
   template <int kWidth>
   RUBATO_HOST_DEVICE Normalized<kWidth> Of(int64_t column) const {
-    Normalized<kWidth> of = {x, dy, columns, {}, {}};
-    RUBATO_UNROLL
-    for (int k = 0; k < kWidth; ++k) {
-      of.mean[k] = statistics[2 * (column + k)];
-      of.inverse[k] = statistics[2 * (column + k) + 1];
-    }
+    Normalized<kWidth> of = {all, {}, {}};
+    LoadStatistics<kWidth>(statistics, column, of.mean, of.inverse);
     return of;
   }
   RUBATO_HOST_DEVICE Pair<A> Zero() const { return {0, 0}; }
-  Traffic Moves(int64_t rows, int64_t) const {
+  Traffic Moves(int64_t rows, int64_t columns) const {
     return {2 * columns * (rows * SizeInBytes<T>() + SizeInBytes<A>()), 0, SizeInBytes<T>()};
   }
 };
@@ -244,57 +263,51 @@ template <typename T>
 struct NormalizedColumnsBackward {
   using A = Wide<T>;
 
+  Gradients<T> all;
   A rows;
-  int64_t columns;
-  const T* x;
   const A* weight;
   const A* statistics;
-  const T* dy;
   const A* dweight;
   const A* dbias;
   T* dx;
 
   template <int kWidth>
-  struct Loaded {
-    Pack<T, kWidth> x, dy;
-  };
-  template <int kWidth>
   struct OfSome {
-    const T* x;
-    const T* dy;
+    Gradients<T> all;
     T* dx;
-    int64_t columns;
     A mean[kWidth], factor[kWidth], by_value[kWidth], by_one[kWidth];
 
-    RUBATO_HOST_DEVICE Loaded<kWidth> Load(int64_t row, int64_t column) const {
-      const int64_t at = row * columns + column;
-      return {LoadPack<kWidth>(x + at), LoadPack<kWidth>(dy + at)};
+    RUBATO_HOST_DEVICE auto Load(int64_t row, int64_t column) const {
+      return all.template Load<kWidth>(row, column);
     }
-    RUBATO_HOST_DEVICE void Store(int64_t row, int64_t column, const Loaded<kWidth>& both) const {
+    template <typename Loaded>
+    RUBATO_HOST_DEVICE void Store(int64_t row, int64_t column, const Loaded& both) const {
       Pack<T, kWidth> pack;
       RUBATO_UNROLL
       for (int k = 0; k < kWidth; ++k) {
         const A off = (Widen(both.x.values[k]) - mean[k]) * by_value[k] + by_one[k];
         pack.values[k] = static_cast<T>(factor[k] * (Widen(both.dy.values[k]) - off));
       }
-      StorePack<kWidth>(pack, dx + row * columns + column);
+      StorePack<kWidth>(pack, dx + row * all.columns + column);
     }
   };
   template <int kWidth>
   RUBATO_HOST_DEVICE OfSome<kWidth> Of(int64_t column) const {
-    OfSome<kWidth> of = {x, dy, dx, columns, {}, {}, {}, {}};
+    OfSome<kWidth> of = {all, dx, {}, {}, {}, {}};
+    A inverse[kWidth], weights[kWidth];
+    LoadStatistics<kWidth>(statistics, column, of.mean, inverse);
+    LoadValues<kWidth>(weight + column, weights);
+    LoadValues<kWidth>(dweight + column, of.by_value);
+    LoadValues<kWidth>(dbias + column, of.by_one);
     RUBATO_UNROLL
     for (int k = 0; k < kWidth; ++k) {
-      const int64_t c = column + k;
-      const A inverse = statistics[2 * c + 1];
-      of.mean[k] = statistics[2 * c];
-      of.factor[k] = inverse * weight[c];
-      of.by_value[k] = inverse * dweight[c] / rows;
-      of.by_one[k] = dbias[c] / rows;
+      of.factor[k] = inverse[k] * weights[k];
+      of.by_value[k] = inverse[k] * of.by_value[k] / rows;
+      of.by_one[k] = of.by_one[k] / rows;
     }
     return of;
   }
-  Traffic Moves(int64_t n_rows, int64_t) const {
+  Traffic Moves(int64_t n_rows, int64_t columns) const {
     return {2 * n_rows * columns * SizeInBytes<T>() + 5 * columns * SizeInBytes<A>(),
             n_rows * columns * SizeInBytes<T>(), SizeInBytes<T>()};
   }
@@ -333,17 +346,17 @@ void LaunchBackward(Queue& queue, int64_t rows, int64_t columns, const ConstTens
                     const TensorRef& dbias) {
   using A = Wide<T>;
   const bool has_packs = MayHavePacks(x.address()) && MayHavePacks(dy.address());
-  LaunchSumColumns<T>(
-      queue, rows, columns, has_packs,
-      NormalizedProducts<T>{columns, Pointer<T>(x), Pointer<A>(statistics), Pointer<T>(dy)},
-      SumsTo<A>{Pointer<A>(dweight), Pointer<A>(dbias), columns});
+  const Gradients<T> all = {columns, Pointer<T>(x), Pointer<T>(dy)};
+  LaunchSumColumns<T>(queue, rows, columns, has_packs,
+                      NormalizedProducts<T>{all, Pointer<A>(statistics)},
+                      SumsTo<A>{Pointer<A>(dweight), Pointer<A>(dbias), columns});
   if (dx.is_null()) return;
   ByWidth<T>(columns, has_packs && MayHavePacks(dx.address()), [&](auto width) {
     LaunchMapColumns<width()>(
         queue, rows, columns,
-        NormalizedColumnsBackward<T>{static_cast<A>(rows), columns, Pointer<T>(x),
-                                     Pointer<A>(weight), Pointer<A>(statistics), Pointer<T>(dy),
-                                     Pointer<A>(dweight), Pointer<A>(dbias), Pointer<T>(dx)});
+        NormalizedColumnsBackward<T>{all, static_cast<A>(rows), Pointer<A>(weight),
+                                     Pointer<A>(statistics), Pointer<A>(dweight), Pointer<A>(dbias),
+                                     Pointer<T>(dx)});
   });
 }
 

@@ -21,7 +21,7 @@
 namespace rubato {
 
 // The most sums of groups at a time, and rows of a group, at least: groups enough for two blocks on
-// each of 132 processors at all widths of char_gpt's, and less memory than a GPU's cache has.
+// each of kProcessors at all widths of char_gpt's, and less memory than a GPU's cache has.
 constexpr int64_t kPartialSums = int64_t{1} << 17;
 constexpr int64_t kRowsOfGroup = 256;
 
@@ -171,10 +171,15 @@ template <int kWidth, typename Queue, typename F, typename Sum>
 void LaunchSumGroups(Queue& queue, int64_t rows, int64_t columns, const RowGroups& groups,
                      const F& f, const SumsTo<Sum>& to) {
   using Kernel = SumColumns<F, kWidth>;
+  // Down to two packs, or eight values, side by side: there are more blocks so, which is no matter
+  // to the order of additions.
+  constexpr int kLeastTile = kWidth == 1 ? 8 : 2;
   const int lanes = LanesOf(columns);
+  const auto tiles_of = [&](int tile) { return (columns + tile * kWidth - 1) / (tile * kWidth); };
   int tile = 1;
   while (tile * kWidth < columns && tile * lanes < Kernel::kMostThreads) tile *= 2;
-  const int64_t tiles = (columns + tile * kWidth - 1) / (tile * kWidth);
+  while (tile > kLeastTile && groups.count * tiles_of(tile) < 2 * kProcessors) tile /= 2;
+  const int64_t tiles = tiles_of(tile);
   queue.Launch(groups.count * tiles, tile * lanes,
                Kernel{rows, columns, groups, tile, tiles, f, to});
 }

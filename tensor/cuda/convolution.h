@@ -10,6 +10,7 @@
 #include "tensor/cuda/lowering.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/product.h"
+#include "tensor/cuda/turned_matrices.h"
 #include "tensor/device.h"
 
 namespace rubato {
@@ -118,6 +119,13 @@ class ConvolutionKernels : public virtual DeviceKernels {
     return turned;
   }
 
+  template <typename T>
+  void Unfold(const Convolution& c, int64_t examples, bool by_example, const T* x, T* columns) {
+    const convolution::Unfold<T> unfold = {
+        convolution::GridOf(c.window), c.in_channels, examples, by_example, Rows(c), x, columns};
+    LaunchForEach(queue_, unfold.calls(), unfold);
+  }
+
   // Without the bias.
   void ForwardByProducts(const Convolution& c, const ConstTensorRef& x,
                          const ConstTensorRef& weight, const TensorRef& y,
@@ -130,9 +138,7 @@ class ConvolutionKernels : public virtual DeviceKernels {
         const int64_t examples = std::min(step, n - first);
         const T* columns = Pointer<T>(ChannelsFirst(c, x, first, examples, scratch));
         if (!IsPointwise(c.window)) {
-          LaunchForEach(queue_, examples * Rows(c) * places,
-                        convolution::Unfold<T>{convolution::GridOf(c.window), c.in_channels, true,
-                                               Rows(c), columns, Pointer<T>(scratch)});
+          Unfold(c, examples, true, columns, Pointer<T>(scratch));
           columns = Pointer<T>(scratch);
         }
         for (int64_t g = 0; g < c.groups; ++g) {
@@ -203,10 +209,8 @@ class ConvolutionKernels : public virtual DeviceKernels {
         const T* const dys = Pointer<T>(dy) + first * c.out_channels * places;
         const OutputGradients<T> gradients = {is_last ? dys : dout, c.out_channels, width, is_last};
         if (!is_last) GatherChannels(c, dys, examples, dout);
-        LaunchForEach(queue_, Rows(c) * width,
-                      convolution::Unfold<T>{
-                          grid, c.in_channels, false, examples,
-                          Pointer<T>(ChannelsFirst(c, x, first, examples, scratch)), columns});
+        Unfold(c, examples, false, Pointer<T>(ChannelsFirst(c, x, first, examples, scratch)),
+               columns);
         for (int64_t g = 0; g < c.groups; ++g) {
           Product product(gradients.Turned(false), Transpose::kYes, out, filter, width);
           product.a = gradients.OfGroup(g * out);
@@ -244,7 +248,7 @@ class ConvolutionKernels : public virtual DeviceKernels {
   void GatherChannels(const Convolution& c, const T* from, int64_t examples, T* to) {
     const int64_t places = c.window.out_plane();
     if (c.y_order == ChannelOrder::kLast) {
-      TurnValues(1, examples * places, c.out_channels, from, to);
+      convolution::LaunchTurn(queue_, 1, examples * places, c.out_channels, from, to);
     } else {
       LaunchForEach(queue_, examples * c.out_channels * places,
                     convolution::ChannelsFirst<T>{c.out_channels, examples, places, from, to});
@@ -268,10 +272,10 @@ class ConvolutionKernels : public virtual DeviceKernels {
   };
 
   void Fuse(const Convolution& c, int64_t n, ConvolutionPass pass, const ConstTensorRef& x,
-            const ConstTensorRef& weight, const ConstTensorRef& y, const FusedMemory& memory) {
+            const ConstTensorRef& weight, const ConstTensorRef& y, int64_t dweight,
+            const FusedMemory& memory) {
     queue_.Convolve({c, x.dtype(), n, pass, x.address(), weight.address(), y.address(),
-                     reinterpret_cast<float*>(memory.dweight),
-                     reinterpret_cast<void*>(memory.workspace)});
+                     reinterpret_cast<float*>(dweight), reinterpret_cast<void*>(memory.workspace)});
   }
 
   // `to` (matrices, columns, rows) of `from` (matrices, rows, columns).
@@ -279,16 +283,8 @@ class ConvolutionKernels : public virtual DeviceKernels {
                     const TensorRef& to) {
     ByType<Queue>(from.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      TurnValues(matrices, rows, columns, Pointer<T>(from), Pointer<T>(to));
+      convolution::LaunchTurn(queue_, matrices, rows, columns, Pointer<T>(from), Pointer<T>(to));
     });
-  }
-  template <typename T>
-  void TurnValues(int64_t matrices, int64_t rows, int64_t columns, const T* from, T* to) {
-    using Kernel = convolution::TurnMatrices<T>;
-    const int64_t row_tiles = (rows + Kernel::kTile - 1) / Kernel::kTile;
-    const int64_t column_tiles = (columns + Kernel::kTile - 1) / Kernel::kTile;
-    queue_.Launch(matrices * row_tiles * column_tiles, kUsualThreads,
-                  Kernel{rows, columns, row_tiles, column_tiles, from, to});
   }
   // x with the channels last: as it lies, or turned into memory.x.
   ConstTensorRef XLast(const Convolution& c, const ConstTensorRef& x, const FusedMemory& memory) {
@@ -304,7 +300,8 @@ class ConvolutionKernels : public virtual DeviceKernels {
     const int64_t n = x.dim(0);
     const FusedMemory memory(c, n, scratch.address());
     const TensorRef last_y = YIsLast(c) ? y : At(memory.y, x.dtype(), y.size());
-    Fuse(c, n, ConvolutionPass::kOutput, XLast(c, x, memory), weight, last_y, memory);
+    Fuse(c, n, ConvolutionPass::kOutput, XLast(c, x, memory), weight, last_y, memory.dweight,
+         memory);
     if (!YIsLast(c)) TurnMatrices(n, c.window.out_plane(), c.out_channels, last_y, y);
   }
 
@@ -319,16 +316,26 @@ class ConvolutionKernels : public virtual DeviceKernels {
       TurnMatrices(n, c.out_channels, places, dy, turned);
       last_dy = turned;
     }
-    Fuse(c, n, ConvolutionPass::kWeightGradient, XLast(c, x, memory), weight, last_dy, memory);
-    TurnMatrices(c.out_channels, c.window.kernel * c.window.kernel, c.in_channels / c.groups,
-                 At(memory.dweight, DType::kFloat32, dweight.size()), dweight);
+    WeightGradient(c, n, XLast(c, x, memory), weight, last_dy, dweight, memory);
     if (!dbias.is_null()) {
       this->ColumnSums(last_dy.Reshaped({n * places, c.out_channels}), dbias);
     }
     if (dx.is_null()) return;
     const TensorRef last_dx = XIsLast(c) ? dx : At(memory.x, x.dtype(), x.size());
-    Fuse(c, n, ConvolutionPass::kInputGradient, last_dx, weight, last_dy, memory);
+    Fuse(c, n, ConvolutionPass::kInputGradient, last_dx, weight, last_dy, memory.dweight, memory);
     if (!XIsLast(c)) TurnMatrices(n, c.window.plane(), c.in_channels, last_dx, dx);
+  }
+
+  // From the order that it is given in to that of weights, unless both are one.
+  void WeightGradient(const Convolution& c, int64_t n, const ConstTensorRef& x,
+                      const ConstTensorRef& weight, const ConstTensorRef& dy,
+                      const TensorRef& dweight, const FusedMemory& memory) {
+    const int64_t places = c.window.kernel * c.window.kernel, channels = c.in_channels / c.groups;
+    const bool is_given = (places == 1 || channels == 1) && MayHavePacks(dweight.address());
+    const TensorRef to = is_given ? dweight : At(memory.dweight, DType::kFloat32, dweight.size());
+    Fuse(c, n, ConvolutionPass::kWeightGradient, x, weight, dy,
+         reinterpret_cast<int64_t>(to.address()), memory);
+    if (!is_given) TurnMatrices(c.out_channels, places, channels, to, dweight);
   }
 
   static TensorRef At(int64_t address, DType dtype, int64_t size) {

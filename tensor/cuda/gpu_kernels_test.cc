@@ -102,6 +102,85 @@ class GpuKernelsTest : public ::testing::TestWithParam<Parameter> {
     }
   }
 
+  static Values Turned(int64_t n, const Values& values, int64_t channels) {
+    Values result(values.size());
+    const int64_t plane = static_cast<int64_t>(values.size()) / n / channels;
+    CpuKernels().Turn(As(values, {n, channels, plane}), result);
+    return result;
+  }
+
+  // What call(kernels, window, planes, turned or as it is, output) gives with the channels last
+  // and, by the CPU, with the channels first. What is no number shows as 1000.
+  template <typename Call>
+  void ExpectAlikeLast(const char* what, int64_t n, int64_t channels, const Window& w, int64_t size,
+                       const Call& call) {
+    const auto shown = [](Values* values) {
+      for (double& value : *values) value = std::isnan(value) ? 1000 : value;
+    };
+    ExpectAlike(what, {size}, [&](KernelSet& k, auto& out) {
+      if (&k != &CpuKernels()) {
+        Window last = w;
+        last.inner = channels;
+        call(
+            k, last, [&](const Values& v) { return Kept(Turned(n, v, channels)); }, out[0]);
+        if (!IsReal()) device_->Synchronize();
+        shown(&out[0]);
+        return;
+      }
+      Values first(size);
+      call(
+          k, w, [&](const Values& v) { return Kept(v); }, first);
+      shown(&first);
+      out[0] = Turned(n, first, channels);
+    });
+  }
+
+  void CheckMaxima(int64_t n, int64_t channels, const Window& w, const Values& x) {
+    const int64_t out_size = n * channels * w.out_plane();
+    const Values dy = Draw(out_size, 2);
+    Values y(out_size);
+    CpuKernels().MaxPool2d(w, x, y);
+    ExpectAlikeLast("max", n, channels, w, out_size,
+                    [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+                      k.MaxPool2d(window, *in_order(x), to);
+                    });
+    ExpectAlikeLast("max backward", n, channels, w, n * channels * w.plane(),
+                    [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+                      k.MaxPool2dBackward(window, *in_order(x), *in_order(y), *in_order(dy), to);
+                    });
+  }
+
+  void CheckPools(int64_t n, int64_t channels, const Window& w, const Values& x) {
+    CheckMaxima(n, channels, w, x);
+    const int64_t in = n * channels * w.plane(), out_size = n * channels * w.out_plane();
+    const auto expect = [&](const char* what, int64_t size, const auto& call) {
+      ExpectAlikeLast(what, n, channels, w, size, call);
+    };
+    const Values dy = Draw(out_size, 2);
+    for (const bool count_padding : {false, true}) {
+      expect("average", out_size,
+             [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+               k.AvgPool2d(window, count_padding, *in_order(x), to);
+             });
+      expect("average backward", in,
+             [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+               k.AvgPool2dBackward(window, count_padding, *in_order(dy), to);
+             });
+    }
+    for (const int64_t side : {3, 7}) {
+      const Values d = Draw(n * channels * side * side, 3);
+      expect("adaptive", n * channels * side * side,
+             [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+               k.AdaptiveAvgPool2d({w.height, w.width, window.inner}, side, *in_order(x), to);
+             });
+      expect(
+          "adaptive backward", in,
+          [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
+            k.AdaptiveAvgPool2dBackward({w.height, w.width, window.inner}, side, *in_order(d), to);
+          });
+    }
+  }
+
   void CheckPlanes(int64_t n, int64_t plane, int64_t channels = 6) {
     const int64_t size = n * channels * plane;
     const Shape shape = {n, channels, plane};
@@ -258,61 +337,76 @@ TEST_P(GpuKernelsTest, VariancesOfDistantValues) {
   });
 }
 
+// Of few rows and of many, in one tile and in several, whole packs and not.
+TEST_P(GpuKernelsTest, TurnedMatrices) {
+  for (const auto& [matrices, rows, columns] :
+       {std::make_tuple(3, 9, 616), std::make_tuple(2, 16, 40), std::make_tuple(2, 17, 40),
+        std::make_tuple(2, 1, 70), std::make_tuple(1, 3, 8), std::make_tuple(5, 9, 7),
+        std::make_tuple(1, 70, 65)}) {
+    const Shape shape = {matrices, rows, columns};
+    const Values x = Draw(SizeOf(shape), 1);
+    ExpectAlike("turn", {SizeOf(shape)},
+                [&](KernelSet& k, auto& out) { k.Turn(As(x, shape), out[0]); });
+  }
+}
+
+// Of more examples than what is reckoned of a place serves.
+TEST_P(GpuKernelsTest, ConvolutionsOfManyExamples) {
+  const int64_t n = 19;
+  const Convolution c = {Window{6, 5, 3, 2, 1}, 2, 4, 1};
+  const Shape shape = {n, 2, 6, 5}, outputs = {n, 4, c.window.out_height(), c.window.out_width()};
+  const Values x = Draw(SizeOf(shape), 1), weight = Draw(4 * c.filter(), 2), bias = Draw(4, 3);
+  const Values g = Draw(SizeOf(outputs), 4);
+  const DType dtype = GetParam().dtype;
+  const int64_t scratch = std::max(CpuKernels().ConvolutionScratch(c, dtype, n),
+                                   device_->kernels().ConvolutionScratch(c, dtype, n));
+  ExpectAlike("convolution", {SizeOf(outputs)}, [&](KernelSet& k, auto& out) {
+    k.Conv2d(c, As(x, shape), weight, bias, As(out[0], outputs), *Keep(scratch));
+  });
+  ExpectAlike("convolution backward", {SizeOf(shape), static_cast<int64_t>(weight.size()), 4},
+              [&](KernelSet& k, auto& out) {
+                k.Conv2dBackward(c, As(x, shape), weight, As(g, outputs), As(out[0], shape), out[1],
+                                 out[2], *Keep(scratch));
+              });
+}
+
+// With the channels last, in packs or not: as with them first, turned.
+TEST_P(GpuKernelsTest, PoolsOfChannelsThatAreLast) {
+  for (const int64_t channels : {6, 16}) {
+    for (const Window& w : {Window{23, 31, 2, 2, 0}, Window{9, 7, 5, 1, 2}, Window{13, 11, 3, 2, 1},
+                            Window{7, 8, 2, 3, 0}}) {
+      CheckPools(3, channels, w, Draw(3 * channels * w.plane(), 1));
+    }
+  }
+}
+
+// The first of equal values is the greatest, and a value that is no number before all others.
+TEST_P(GpuKernelsTest, PoolsOfEqualValuesAndOfNoNumbers) {
+  for (const int64_t channels : {6, 16}) {
+    for (const Window& w :
+         {Window{12, 15, 3, 2, 1}, Window{6, 5, 5, 1, 2}, Window{8, 8, 2, 1, 0}}) {
+      Values x(3 * channels * w.plane());
+      RandomStream stream(1);
+      for (double& value : x) {
+        const int64_t drawn = stream.Below(16);
+        value = drawn == 15 ? std::nan("") : static_cast<double>(drawn % 3);
+      }
+      CheckMaxima(3, channels, w, x);
+    }
+  }
+}
+
 // With the channels last: as with them first, turned.
 TEST_P(GpuKernelsTest, OfChannelsThatAreLast) {
   const int64_t n = 3, channels = 6, out_channels = 8;
-  const auto turned = [](const Values& values, int64_t c) {
-    Values result(values.size());
-    CpuKernels().Turn(As(values, {n, c, static_cast<int64_t>(values.size()) / n / c}), result);
-    return result;
-  };
+  const auto turned = [&](const Values& values, int64_t c) { return Turned(n, values, c); };
   for (const Window& w : {Window{23, 31, 2, 2, 0}, Window{9, 7, 5, 1, 2}, Window{13, 11, 3, 2, 1},
                           Window{6, 8, 1, 1, 0}}) {
-    const int64_t in = n * channels * w.plane(), out_size = n * channels * w.out_plane();
-    const Values x = Draw(in, 1), dy = Draw(out_size, 2);
+    const int64_t in = n * channels * w.plane();
+    const Values x = Draw(in, 1);
     ExpectAlike("turn", {in}, [&](KernelSet& k, auto& out) {
       k.Turn(As(x, {n, channels, w.plane()}), out[0]);
     });
-    Window last = w;
-    last.inner = channels;
-    // call(kernels, window, planes, turned or as it is, output).
-    const auto expect = [&](const char* what, int64_t size, const auto& call) {
-      ExpectAlike(what, {size}, [&](KernelSet& k, auto& out) {
-        if (&k != &CpuKernels()) {
-          call(
-              k, last, [&](const Values& v) { return Kept(turned(v, channels)); }, out[0]);
-          return;
-        }
-        Values first(size);
-        call(
-            k, w, [&](const Values& v) { return Kept(v); }, first);
-        out[0] = turned(first, channels);
-      });
-    };
-    Values y(out_size);
-    CpuKernels().MaxPool2d(w, x, y);
-    expect("max", out_size, [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
-      k.MaxPool2d(window, *in_order(x), to);
-    });
-    expect("max backward", in, [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
-      k.MaxPool2dBackward(window, *in_order(x), *in_order(y), *in_order(dy), to);
-    });
-    expect("average", out_size, [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
-      k.AvgPool2d(window, false, *in_order(x), to);
-    });
-    expect("average backward", in,
-           [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
-             k.AvgPool2dBackward(window, false, *in_order(dy), to);
-           });
-    const Values d = Draw(n * channels * 9, 3);
-    expect("adaptive", n * channels * 9,
-           [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
-             k.AdaptiveAvgPool2d({w.height, w.width, window.inner}, 3, *in_order(x), to);
-           });
-    expect("adaptive backward", in,
-           [&](KernelSet& k, const Window& window, auto in_order, Values& to) {
-             k.AdaptiveAvgPool2dBackward({w.height, w.width, window.inner}, 3, *in_order(d), to);
-           });
     for (const auto& [x_last, y_last, groups, has_bias] :
          {std::make_tuple(true, true, 1, true), std::make_tuple(true, false, 2, true),
           std::make_tuple(false, true, 2, false), std::make_tuple(true, true, 2, false)}) {

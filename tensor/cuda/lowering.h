@@ -1,4 +1,4 @@
-// What convolutions that are products of matrices need beside them, and the order of values.
+// What convolutions that are products of matrices need beside them.
 #ifndef RUBATO_TENSOR_CUDA_LOWERING_H_
 #define RUBATO_TENSOR_CUDA_LOWERING_H_
 
@@ -27,34 +27,52 @@ inline SideSeen ColumnsSeen(const Grid& g) {
 }
 
 // columns (channels kernel^2, examples places) or, `by_example`, (examples, channels kernel^2,
-// places).
+// places). What is reckoned of a place of a row serves kExamples examples; each thread has one
+// such.
 template <typename T>
 struct Unfold {
-  static constexpr int kAhead = 4;
+  static constexpr int kAhead = 1;
+  static constexpr int kExamples = 8;
 
   Grid g;
-  int64_t channels;
+  int64_t channels, examples;
   bool by_example;
-  Divisor inner;  // rows of an example or, of a row, examples
-  const T* x;     // (examples, channels, height, width)
+  Divisor rows;  // channels kernel^2
+  const T* x;    // (examples, channels, height, width)
   T* columns;
 
-  RUBATO_HOST_DEVICE T Load(int64_t i) const {
+  // How often it is called: (groups of examples, rows, places).
+  int64_t calls() const { return (examples + kExamples - 1) / kExamples * rows * g.places; }
+
+  // Of the first of some examples.
+  struct Place {
+    int64_t from, to, examples;
+    bool inside;
+  };
+  RUBATO_HOST_DEVICE Place Load(int64_t i) const {
     const int64_t rest = i / g.places, place = i - rest * g.places;
-    const int64_t outer = rest / inner, within = rest - outer * inner;
-    const int64_t row = by_example ? within : outer, example = by_example ? outer : within;
+    const int64_t group = rest / rows, row = rest - group * rows;
     const int64_t line = row / g.kernel, kx = row - line * g.kernel;
     const int64_t channel = line / g.kernel, ky = line - channel * g.kernel;
     const int64_t oy = place / g.out_width, ox = place - oy * g.out_width;
     const int64_t iy = oy * g.stride + ky - g.padding, ix = ox * g.stride + kx - g.padding;
-    const bool inside = iy >= 0 && iy < g.height && ix >= 0 && ix < g.width;
-    return inside ? x[((example * channels + channel) * g.height + iy) * g.width + ix] : T(0.0f);
+    const int64_t first = group * kExamples, left = examples - first;
+    return {((first * channels + channel) * g.height + iy) * g.width + ix,
+            (by_example ? first * rows + row : row * examples + first) * g.places + place,
+            left < kExamples ? left : kExamples,
+            iy >= 0 && iy < g.height && ix >= 0 && ix < g.width};
   }
-  RUBATO_HOST_DEVICE void Store(int64_t i, T value) const { columns[i] = value; }
-  Traffic Moves(int64_t n) const {
-    const int64_t planes = n / (g.kernel * g.kernel * g.places);
-    return {planes * RowsSeen(g).values * ColumnsSeen(g).values * SizeInBytes<T>(),
-            n * SizeInBytes<T>(), SizeInBytes<T>()};
+  RUBATO_HOST_DEVICE void Store(int64_t, const Place& place) const {
+    const int64_t from_step = channels * g.height * g.width;
+    const int64_t to_step = by_example ? rows * g.places : g.places.value();
+    InTurn<kExamples>(
+        0, place.examples, 1,
+        [&](int64_t e) { return place.inside ? x[place.from + e * from_step] : T(0.0f); },
+        [&](int64_t e, T value) { columns[place.to + e * to_step] = value; });
+  }
+  Traffic Moves(int64_t) const {
+    return {examples * channels * RowsSeen(g).values * ColumnsSeen(g).values * SizeInBytes<T>(),
+            examples * rows * g.places * SizeInBytes<T>(), SizeInBytes<T>()};
   }
 };
 
@@ -158,61 +176,6 @@ struct ConvertFilters {
   RUBATO_HOST_DEVICE void Store(int64_t i, From value) const { to[i] = static_cast<To>(value); }
   Traffic Moves(int64_t n) const {
     return {n * SizeInBytes<From>(), n * SizeInBytes<To>(), SizeInBytes<From>()};
-  }
-};
-
-// to (matrices, columns, rows) of from (matrices, rows, columns): a tile of one matrix a block, by
-// way of shared memory, so that what a warp reads lies side by side, and so what it writes.
-template <typename T>
-struct TurnMatrices {
-  static constexpr int kMostThreads = kUsualThreads;
-  static constexpr int kTile = sizeof(T) > sizeof(float) ? 16 : 32;
-  static constexpr int kAhead = kTile * kTile / kUsualThreads;
-  struct Part {  // a thread's, of the tile
-    T values[kAhead];
-  };
-
-  int64_t rows, columns;
-  Divisor row_tiles, column_tiles;
-  const T* from;
-  T* to;
-
-  // Each row is turned by its number: a column's values are in as many banks.
-  RUBATO_HOST_DEVICE static int Place(int row, int column) {
-    return row * kTile + (row + column) % kTile;
-  }
-
-  template <typename Block>
-  RUBATO_HOST_DEVICE void operator()(Block& block) const {
-    const int64_t rest = block.index() / column_tiles, matrix = rest / row_tiles;
-    const int64_t row = (rest - matrix * row_tiles) * kTile;
-    const int64_t column = (block.index() - rest * column_tiles) * kTile;
-    const T* const source = from + matrix * rows * columns;
-    T* const target = to + matrix * rows * columns;
-    T* const tile = block.template Shared<Part>()->values;
-    block.ForEach([&](int thread) {
-      InTurn<kAhead>(
-          thread, kTile * kTile, block.threads(),
-          [&](int64_t i) {
-            const int64_t r = row + i / kTile, c = column + i % kTile;
-            return r < rows && c < columns ? source[r * columns + c] : T(0.0f);
-          },
-          [&](int64_t i, T value) {
-            tile[Place(static_cast<int>(i) / kTile, static_cast<int>(i) % kTile)] = value;
-          });
-    });
-    block.ForEach([&](int thread) {
-      for (int i = thread; i < kTile * kTile; i += block.threads()) {
-        const int r = i % kTile, c = i / kTile;
-        if (row + r >= rows || column + c >= columns) continue;
-        target[(column + c) * rows + row + r] = tile[Place(r, c)];
-      }
-    });
-  }
-
-  Traffic Moves(int64_t blocks) const {
-    const int64_t bytes = blocks / (row_tiles * column_tiles) * rows * columns * SizeInBytes<T>();
-    return {bytes, bytes, SizeInBytes<T>()};
   }
 };
 

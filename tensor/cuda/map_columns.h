@@ -13,14 +13,15 @@ namespace rubato {
 
 // f.Store(row, column, f.Load(row, column)) for the kWidth columns from `column` on of each row,
 // where f is F's Of<kWidth>(column), with what the rows have in common. Threads lie in `tile` side
-// by side, and each has up to kRows rows.
+// by side, and each has up to `each` rows.
 template <typename F, int kWidth>
 struct MapColumns {
   static constexpr int kMostThreads = kUsualThreads;
-  static constexpr int kAhead = 4, kRows = 8;
+  static constexpr int kAhead = 4, kMostRows = 8;
 
   int64_t rows, columns;
-  int tile;       // divides the threads
+  int tile;  // divides the threads
+  int each;
   Divisor tiles;  // of a row
   F f;
 
@@ -35,8 +36,8 @@ struct MapColumns {
     const int lanes = block.threads() / tile;
     const int64_t group = block.index() / tiles;
     const int64_t first = (block.index() - group * tiles) * tile * kWidth;
-    const int64_t begin = group * lanes * kRows;
-    const int64_t end = begin + lanes * kRows < rows ? begin + lanes * kRows : rows;
+    const int64_t begin = group * lanes * each;
+    const int64_t end = begin + lanes * each < rows ? begin + lanes * each : rows;
     block.ForEach([&](int thread) {
       const int64_t column = first + thread % tile * kWidth;
       if (column >= columns || begin + thread / tile >= end) return;
@@ -54,9 +55,13 @@ void LaunchMapColumns(Queue& queue, int64_t rows, int64_t columns, const F& f) {
   int tile = 1;
   while (tile * kWidth < columns && tile < kWarp) tile *= 2;
   const int64_t tiles = (columns + tile * kWidth - 1) / (tile * kWidth);
-  const int64_t group = int64_t{kUsualThreads / tile} * Kernel::kRows;
-  queue.Launch((rows + group - 1) / group * tiles, kUsualThreads,
-               Kernel{rows, columns, tile, tiles, f});
+  const auto blocks_of = [&](int each) {
+    const int64_t group = int64_t{kUsualThreads / tile} * each;
+    return (rows + group - 1) / group * tiles;
+  };
+  int each = Kernel::kMostRows;
+  while (each > 1 && blocks_of(each) < kProcessors) each /= 2;
+  queue.Launch(blocks_of(each), kUsualThreads, Kernel{rows, columns, tile, each, tiles, f});
 }
 
 // use(width) with the values of a pack or, where no packs may lie, 1.

@@ -22,7 +22,7 @@ struct Pack {
 };
 
 // Whether packs may lie there: a multiple of 16 bytes, or null.
-inline bool MayHavePacks(const void* address) {
+RUBATO_HOST_DEVICE bool MayHavePacks(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % kPackBytes == 0;
 }
 
@@ -90,6 +90,24 @@ RUBATO_HOST_DEVICE void StoreOfRow(const Pack<T, kWidth>& pack, T* to, int64_t l
       if (k < left) to[k] = pack.values[k];
     }
   }
+}
+
+// kWidth values from `from` on, one or as many as whole packs have: by packs, if they may lie
+// there.
+template <int kWidth, typename T>
+RUBATO_HOST_DEVICE void LoadValues(const T* from, T* to) {
+  constexpr int kPack = kPackBytes / static_cast<int>(sizeof(T));
+  if (kWidth % kPack == 0 && MayHavePacks(from)) {
+    RUBATO_UNROLL
+    for (int first = 0; first + kPack <= kWidth; first += kPack) {
+      const Pack<T, kPack> pack = LoadPack<kPack>(from + first);
+      RUBATO_UNROLL
+      for (int k = 0; k < kPack; ++k) to[first + k] = pack.values[k];
+    }
+    return;
+  }
+  RUBATO_UNROLL
+  for (int k = 0; k < kWidth; ++k) to[k] = from[k];
 }
 
 }  // namespace rubato

@@ -189,19 +189,18 @@ TEST(ThreadBlockTest, SumsOfColumns) {
 
 // As convolutions by cuDNN do, through what is shared: whole tiles and parts of tiles.
 TEST(ThreadBlockTest, TurnedMatrices) {
-  using Kernel = convolution::TurnMatrices<float>;
-  const int64_t matrices = 2, rows = 35, columns = 9;
-  const Values x = Draw(matrices * rows * columns, 1);
-  const int64_t row_tiles = (rows + Kernel::kTile - 1) / Kernel::kTile, column_tiles = 1;
-  const auto turn = [&](auto queue) {
-    Values y(x.size(), 77.0f);
-    queue.Launch(matrices * row_tiles * column_tiles, kUsualThreads,
-                 Kernel{rows, columns, row_tiles, column_tiles, x.data(), y.data()});
-    return y;
-  };
-  const Values expected = turn(LoopQueue()), found = turn(ThreadQueue());
-  EXPECT_EQ(std::memcmp(found.data(), expected.data(), x.size() * sizeof(float)), 0);
-  EXPECT_EQ(found[rows + 3], x[3 * columns + 1]);
+  for (const auto& [r, c] : {std::make_pair(35, 9), std::make_pair(9, 136)}) {  // and of few rows
+    const int64_t matrices = 2, rows = r, columns = c;
+    const Values x = Draw(matrices * rows * columns, 1);
+    const auto turn = [&](auto queue) {
+      Values y(x.size(), 77.0f);
+      convolution::LaunchTurn(queue, matrices, rows, columns, x.data(), y.data());
+      return y;
+    };
+    const Values expected = turn(LoopQueue()), found = turn(ThreadQueue());
+    EXPECT_EQ(std::memcmp(found.data(), expected.data(), x.size() * sizeof(float)), 0);
+    EXPECT_EQ(found[rows + 3], x[3 * columns + 1]);
+  }
 }
 
 TEST(ThreadBlockTest, NormsOfRowsForwardAndBackward) {

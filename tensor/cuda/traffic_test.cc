@@ -153,7 +153,7 @@ class Cases {
     for (const Window& window :
          {Window{7, 6, 3, 2, 1}, Window{5, 7, 2, 3, 0}, Window{4, 4, 1, 1, 0}}) {
       Convolutions(window);
-      for (const int64_t inner : {1, 3})
+      for (const int64_t inner : {1, 3, 8})  // 8: packs
         Pools({window.height, window.width, window.kernel, window.stride, window.padding, inner});
     }
     Norms();
@@ -222,6 +222,8 @@ void Cases::Products() {
   Run([&] {
     kernels().LinearBackward(T({9, 5}), T({4, 5}), T({9, 4}), T({9, 5}), Wide({4, 5}), Wide({4}));
   });
+  Run([&] { kernels().Turn(T({3, 9, 24}), T({3, 24, 9})); });  // few rows
+  Run([&] { kernels().Turn(T({2, 20, 24}), T({2, 24, 20})); });
   for (const bool causal : {false, true}) {
     constexpr int64_t n = 2, heads = 2, places = 5, channels = 6;
     constexpr int64_t scratch = 200;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/half.h"
 #include "tensor/cuda/ptx/operations.h"
 
@@ -50,6 +51,10 @@ void AddConversions(Operations* table) {
     ForIntegers([&](auto to, const std::string& to_name) {
       using To = decltype(to);
       t["cvt" + to_name + from_name] = ForEachLane([](From a) { return static_cast<To>(a); });
+      if (sizeof(From) == sizeof(uint64_t)) return;
+      // Of the lower part of a wider register.
+      t[absl::StrCat("cvt", to_name, from_name, kOf64Bits)] =
+          ForEachLane([](uint64_t a) { return static_cast<To>(static_cast<From>(a)); });
     });
     ForFloats([&](auto to, const std::string& to_name) {
       using To = decltype(to);

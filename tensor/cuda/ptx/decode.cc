@@ -196,8 +196,16 @@ absl::Status Decoder::DecodeBranch(const InstructionText& from, Instruction* to)
 }
 
 absl::Status Decoder::DecodeCompute(const InstructionText& from, Instruction* to) {
-  const Operation* const operation = FindOperation(from.opcode);
+  const Operation* operation = FindOperation(from.opcode);
   if (operation == nullptr) return Error(from, "the instruction is not known");
+  // A conversion's source may be wider than its type (PTX ISA, "Operand Size Exceeding
+  // Instruction-Type Size").
+  if (absl::StartsWith(from.opcode, "cvt.") && from.operands.size() == 2 &&
+      from.operands[1][0] == '%') {
+    RUBATO_ASSIGN_OR_RETURN(const Place source, Register(from, from.operands[1]));
+    const Operation* const wider = FindOperation(absl::StrCat(from.opcode, kOf64Bits));
+    if (source.width == sizeof(uint64_t) && wider != nullptr) operation = wider;
+  }
   if (operation->widths.size() != from.operands.size()) return Error(from, "the operands");
   to->run = operation->run;
   for (size_t i = 0; i < from.operands.size(); ++i) {

@@ -92,6 +92,16 @@ TEST(MachineTest, LoadsAndStoresOfAllForms) {
   EXPECT_EQ(memory[11], -5);
 }
 
+TEST(MachineTest, ConversionsOfTheLowerPartOfAWiderRegister) {
+  std::vector<int32_t> memory = {-5, 7, 0, 0};
+  RUBATO_ASSERT_OK(RunBody(R"(
+    ld.global.u64 %rd2, [%rd0]; cvt.s64.s32 %rd3, %rd2; st.global.u64 [%rd0+8], %rd3;
+    ret;)",
+                           &memory, /*threads=*/1));
+  EXPECT_EQ(memory[2], -5);
+  EXPECT_EQ(memory[3], -1) << "by the sign of its 32 bits";
+}
+
 TEST(MachineTest, ConstantsOfAllForms) {
   const std::vector<int32_t> found = ResultOf(R"(
     mov.f32 %f1, 0f3F800000; add.f32 %f1, %f1, 0fC0000000; cvt.rzi.s32.f32 %r1, %f1;

@@ -13,6 +13,9 @@ namespace rubato::ptx {
 // "add.s32" and what it does.
 using Operations = std::unordered_map<std::string, Operation>;
 
+// Behind the opcode of a conversion whose source is a register of 64 bits, wider than its type.
+constexpr char kOf64Bits[] = " of 64 bits";
+
 // All there are; null for one that is not known.
 const Operation* FindOperation(const std::string& opcode);
 
