@@ -66,6 +66,12 @@ std::string TextOf(const Convolution& c, int64_t n) {
 
 absl::StatusOr<std::unique_ptr<CudnnConvolution::Plans>> CudnnConvolution::MakePlans(
     const Convolution& convolution, DType dtype, int64_t n, int64_t most) const {
+  if (!CudnnTakes(convolution)) {
+    return absl::UnimplementedError(
+        convolution.groups > 1
+            ? "it has groups"
+            : absl::StrCat("channels are not of a multiple of ", kCudnnChannels));
+  }
   auto plans = std::make_unique<Plans>(&plans_.cudnn());
   for (int pass = 0; pass < kConvolutionPasses; ++pass) {
     CudnnPlan& plan = plans->of_pass[pass];

@@ -37,7 +37,7 @@ Convolution Of(int64_t in, int64_t out, int64_t side, int64_t kernel = 3, int64_
   return {{side, side, kernel, stride, kernel / 2}, in, out, groups};
 }
 
-// The kinds of resnet18's, resnet20's and lenet's; batches that are small, and the last of a
+// The kinds of resnet18's, resnet20's and cnn's; batches that are small, and the last of a
 // training set's.
 std::vector<Subject> Taken() {
   return {{"resnet18, first stage", Of(64, 64, 32), 256},
@@ -45,7 +45,7 @@ std::vector<Subject> Taken() {
           {"resnet18, beside these", Of(64, 128, 32, 1, 2), 37},
           {"resnet18, last stage", Of(512, 512, 4), 256},
           {"resnet20, one example", Of(16, 32, 32, 3, 2), 1},
-          {"lenet", {{14, 14, 5, 1, 0}, 6, 16, 1}, 64}};
+          {"cnn", {{13, 13, 3, 1, 0}, 32, 64, 1}, 64}};
 }
 
 TEST_F(CudnnConvolutionTest, HasPlansForEveryModelOnEveryGpu) {
@@ -198,13 +198,19 @@ TEST_F(CudnnConvolutionTest, LeavesToOthersWhatCudnnRefuses) {
   EXPECT_THAT(convolution->used(), IsEmpty());
   testing::internal::CaptureStderr();
   const Convolution first = Of(3, 64, 32), depthwise = Of(64, 64, 16, 3, 1, 64);
-  EXPECT_FALSE(CudnnTakes(first) || CudnnTakes(depthwise));
+  for (const Convolution& c : {first, depthwise, Of(4, 8, 32), Of(8, 4, 32), Of(12, 16, 32)}) {
+    EXPECT_FALSE(CudnnTakes(c)) << c.in_channels << " to " << c.out_channels;
+    const int64_t calls = recorded_->calls;
+    EXPECT_FALSE(convolution->MakePlans(c, DType::kBFloat16, 2, kAny).ok());
+    EXPECT_EQ(recorded_->calls, calls) << "nothing is compiled to find that out";
+  }
   EXPECT_LT(convolution->Workspace(first, DType::kBFloat16, 256), 0);
   EXPECT_LT(convolution->Workspace(first, DType::kBFloat16, 1), 0);
   EXPECT_LT(convolution->Workspace(depthwise, DType::kBFloat16, 256), 0);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("warning: on the GPU: convolution of 256 examples, 3 to 64 channels "
-                              "of 32 x 32 places, kernel 3, stride 1 is a product of matrices: "));
+                              "of 32 x 32 places, kernel 3, stride 1 is a product of matrices: "
+                              "channels are not of a multiple of 8\n"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << "once for each: " << said;
   EXPECT_THAT(convolution->used(), IsEmpty());
   EXPECT_GE(convolution->Workspace(Of(16, 16, 8), DType::kBFloat16, 2), 0);
