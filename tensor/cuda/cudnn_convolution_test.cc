@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/random.h"
@@ -24,7 +25,16 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-using CudnnConvolutionTest = LibraryOnDescribedGpusTest<CudnnConvolution>;
+class CudnnConvolutionTest : public LibraryOnDescribedGpusTest<CudnnConvolution> {
+ protected:
+  // Operands are nowhere: the recorded library runs nothing.
+  static void Run(CudnnConvolution& convolution, const Convolution& c, int64_t n,
+                  ConvolutionPass pass) {
+    alignas(256) char memory[256];
+    convolution.Convolve({c, DType::kBFloat16, n, pass, memory, memory, memory,
+                          reinterpret_cast<float*>(memory), memory});
+  }
+};
 
 struct Subject {
   const char* name;
@@ -188,9 +198,51 @@ TEST_F(CudnnConvolutionTest, WantsNoMoreForFewerExamples) {
         EXPECT_GE(bytes, 0);
         EXPECT_LE(bytes, most) << gpu.name << ", " << subject.name << ", " << n;
         most = bytes;
+        for (int pass = 0; pass < kConvolutionPasses; ++pass) {
+          Run(*convolution, subject.convolution, n, static_cast<ConvolutionPass>(pass));
+        }
       }
     }
   }
+}
+
+TEST_F(CudnnConvolutionTest, CompilesGradientsByWeightsWhenTheyAreRun) {
+  const auto convolution = For(kDescribedH100);
+  auto made = [&, before = int64_t{0}]() mutable {
+    return recorded_->plans - std::exchange(before, recorded_->plans);
+  };
+  const Convolution first = Of(16, 16, 8), second = Of(16, 32, 8);
+  constexpr DType kType = DType::kBFloat16;
+  EXPECT_GE(convolution->Workspace(first, kType, 8), 0);
+  EXPECT_EQ(made(), 3) << "one is compiled at once, to see that it can be";
+  EXPECT_GE(convolution->Workspace(second, kType, 8), 0);
+  EXPECT_EQ(made(), 2);
+  EXPECT_EQ(convolution->Workspace(first, kType, 5), convolution->Workspace(first, kType, 8));
+  EXPECT_EQ(made(), 0);
+  for (const int again : {0, 1}) {
+    Run(*convolution, first, 8, ConvolutionPass::kWeightGradient);
+    Run(*convolution, second, 8, ConvolutionPass::kOutput);
+    EXPECT_EQ(made(), 0);
+    Run(*convolution, first, 5, ConvolutionPass::kOutput);
+    EXPECT_EQ(made(), 1 - again) << "and no other pass of that batch";
+    Run(*convolution, second, 8, ConvolutionPass::kWeightGradient);
+    EXPECT_EQ(made(), 1 - again);
+    Run(*convolution, first, 5, ConvolutionPass::kWeightGradient);
+    EXPECT_EQ(made(), 1 - again);
+  }
+}
+
+TEST_F(CudnnConvolutionTest, EndsTheProcessWhenAChosenKernelIsNotMade) {
+  const auto convolution = For(kDescribedH100);
+  const Convolution first = Of(16, 16, 8), second = Of(16, 32, 8);
+  ASSERT_GE(convolution->Workspace(first, DType::kBFloat16, 8), 0);
+  ASSERT_GE(convolution->Workspace(second, DType::kBFloat16, 8), 0);
+  recorded_->note = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;  // of every engine, from now on
+  EXPECT_EXIT(Run(*convolution, second, 8, ConvolutionPass::kWeightGradient),
+              ::testing::ExitedWithCode(1),
+              "^error: on the GPU: convolution of 8 examples, 16 to 32 channels of 8 x 8 places, "
+              "kernel 3, stride 1: cuDNN took it, but compiled, engine [0-9]+ is not .*; "
+              "device.convolution: products leaves it out\n$");
 }
 
 TEST_F(CudnnConvolutionTest, LeavesToOthersWhatCudnnRefuses) {
