@@ -260,6 +260,15 @@ TEST_F(CudaDeviceTest, GivesAttentionToCudnnWhereItIsThereAndTakesIt) {
   }
 }
 
+TEST_F(CudaDeviceTest, SaysNothingOfALibraryOfAttentionThatAModelDoesNotNeed) {
+  TheFakeCudnn() = {/*is_there=*/false, false, {}, {}};
+  testing::internal::CaptureStderr();
+  RUBATO_EXPECT_OK(Model::Create(ParseModel("layers { linear { out_features: 3 } }"), {8},
+                                 Objective{3}, kBatch, DType::kBFloat16, Purpose::kTraining,
+                                 *OpenGpu(0, ProductPrecision::kFloat32, AttentionForm::kFused)));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 // Likewise convolutions, if their numbers of channels are multiples of 8; and nothing is said of a
 // library that is not needed.
 TEST_F(CudaDeviceTest, GivesConvolutionsToCudnnWhereItIsThereAndTakesThem) {
