@@ -18,11 +18,10 @@
 #include "common/base/host_memory.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
-#include "tensor/cuda/attention_library.h"
-#include "tensor/cuda/convolution_library.h"
 #include "tensor/cuda/cublas.h"
 #include "tensor/cuda/cuda_check.h"
 #include "tensor/cuda/cuda_queue.h"
+#include "tensor/cuda/libraries_when_asked.h"
 #include "tensor/cuda/nccl_gpu.h"
 #include "tensor/cuda/no_gpu.h"
 #include "tensor/cuda/registered_memory.h"
@@ -51,38 +50,6 @@ std::string AvailableOnHost() {
   return bytes.has_value() ? absl::StrCat(*bytes, " are available")
                            : "how much is available is not known";
 }
-
-// cuDNN's convolutions, which are opened when the first one is asked for: models without any need
-// no library.
-class ConvolutionsWhenAsked final : public ConvolutionLibrary {
- public:
-  ConvolutionsWhenAsked(int major, cudaStream_t stream) : major_(major), stream_(stream) {}
-
-  int64_t Workspace(const Convolution& convolution, DType dtype, int64_t n) override {
-    if (!was_asked_) Open();
-    return library_ == nullptr ? -1 : library_->Workspace(convolution, dtype, n);
-  }
-  void Convolve(const FusedConvolution& fused) override { library_->Convolve(fused); }
-  std::string used() const override { return library_ == nullptr ? "" : library_->used(); }
-
- private:
-  void Open() {
-    was_asked_ = true;
-    absl::StatusOr<std::unique_ptr<ConvolutionLibrary>> library =
-        OpenCudnnConvolution(major_, stream_);
-    if (library.ok()) {
-      library_ = *std::move(library);
-      return;
-    }
-    std::fprintf(stderr, "warning: on %s: convolutions are products of matrices: %s\n",
-                 UsedGpu().c_str(), std::string(library.status().message()).c_str());
-  }
-
-  const int major_;
-  const cudaStream_t stream_;
-  bool was_asked_ = false;
-  std::unique_ptr<ConvolutionLibrary> library_;  // or null
-};
 
 class CudaDevice final : public Device {
  public:
@@ -235,14 +202,7 @@ absl::Status CudaDevice::Open(ProductPrecision precision, AttentionForm attentio
   RUBATO_ASSIGN_OR_RETURN(void* const partials, Allocate(CudaQueue::kPartialBytes));
   RUBATO_ASSIGN_OR_RETURN(cublas_, CublasHandle::Create(precision, workspace));
   if (attention == AttentionForm::kFused) {
-    absl::StatusOr<std::unique_ptr<AttentionLibrary>> library =
-        OpenCudnnAttention(properties.major, At(Stream::kCompute));
-    if (library.ok()) {
-      attention_ = *std::move(library);
-    } else {
-      std::fprintf(stderr, "warning: on %s: attention is products and a softmax: %s\n",
-                   UsedGpu().c_str(), std::string(library.status().message()).c_str());
-    }
+    attention_ = std::make_unique<AttentionWhenAsked>(properties.major, At(Stream::kCompute));
   }
   if (convolution == ConvolutionForm::kFused) {
     convolution_ = std::make_unique<ConvolutionsWhenAsked>(properties.major, At(Stream::kCompute));

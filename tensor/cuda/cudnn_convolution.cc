@@ -1,6 +1,7 @@
 #include "tensor/cuda/cudnn_convolution.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,8 @@ namespace rubato {
 namespace {
 
 using Operand = ConvolutionOperand;
+
+constexpr char kLeavesOut[] = "device.convolution: products";
 
 // At multiples of which operands and workspaces begin.
 constexpr uintptr_t kOperandAlignment = 16, kWorkspaceAlignment = 256;
@@ -63,30 +66,71 @@ std::string TextOf(const Convolution& c, int64_t n) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudnnConvolution::Plans>> CudnnConvolution::MakePlans(
-    const Convolution& convolution, DType dtype, int64_t n, int64_t most) const {
+    const Convolution& convolution, DType dtype, int64_t n, int64_t most, bool finishes) const {
+  if (!CudnnTakes(convolution)) {
+    return absl::UnimplementedError(
+        convolution.groups > 1
+            ? "it has groups"
+            : absl::StrCat("channels are not of a multiple of ", kCudnnChannels));
+  }
   auto plans = std::make_unique<Plans>(&plans_.cudnn());
   for (int pass = 0; pass < kConvolutionPasses; ++pass) {
     CudnnPlan& plan = plans->of_pass[pass];
-    RUBATO_RETURN_IF_ERROR(MakePlan(
-        plans_.cudnn(), plans_.target(),
-        GraphOf(convolution, dtype, n, static_cast<ConvolutionPass>(pass), &plan.descriptors), {},
-        most, &plan));
+    const auto of = static_cast<ConvolutionPass>(pass);
+    const auto graph = GraphOf(convolution, dtype, n, of, &plan.descriptors);
+    if (finishes || of != ConvolutionPass::kWeightGradient) {
+      RUBATO_RETURN_IF_ERROR(MakePlan(plans_.cudnn(), plans_.target(), graph, {}, most, &plan));
+    } else {
+      RUBATO_RETURN_IF_ERROR(ChoosePlan(plans_.cudnn(), plans_.target(), graph, most, &plan));
+    }
     plans->workspace = std::max(plans->workspace, plan.workspace);
   }
   return plans;
 }
 
+// Kernels for gradients by weights are compiled when they are first run, so for evaluation none is;
+// but for one, which shows that they can be. Of fewer examples than there are plans for, each pass
+// is planned when it is first run.
 int64_t CudnnConvolution::Workspace(const Convolution& c, DType dtype, int64_t n) {
-  return plans_.Workspace(
-      KindOf(c, dtype), n, [&](int64_t most) { return MakePlans(c, dtype, n, most); },
-      [&]() -> CudnnPlans<Kind, Plans>::Words {
-        return {TextOf(c, n), "a product of matrices", "device.convolution: products"};
-      });
+  const auto make = [&](int64_t most) -> absl::StatusOr<std::unique_ptr<Plans>> {
+    if (most < std::numeric_limits<int64_t>::max()) {
+      auto later = std::make_unique<Plans>(&plans_.cudnn());
+      later->workspace = most;
+      return later;
+    }
+    auto plans = MakePlans(c, dtype, n, most, /*finishes=*/!compiles_);
+    compiles_ = compiles_ || plans.ok();
+    return plans;
+  };
+  return plans_.Workspace(KindOf(c, dtype), n, make, [&]() -> CudnnPlans<Kind, Plans>::Words {
+    return {TextOf(c, n), "a product of matrices", kLeavesOut};
+  });
+}
+
+const CudnnPlan& CudnnConvolution::PlanOf(const FusedConvolution& fused) {
+  const Convolution& c = fused.convolution;
+  RUBATO_CHECK(Workspace(c, fused.dtype, fused.n) >= 0);
+  Plans& plans = plans_.At(KindOf(c, fused.dtype), fused.n);
+  CudnnPlan& plan = plans.of_pass[static_cast<int>(fused.pass)];
+  if (plan.plan != nullptr) return plan;
+  const Cudnn& cudnn = plans_.cudnn();
+  const absl::Status made =
+      !plan.choices.empty()
+          ? FinishPlan(cudnn, plans_.target(), plans.workspace, &plan)
+          : MakePlan(cudnn, plans_.target(),
+                     GraphOf(c, fused.dtype, fused.n, fused.pass, &plan.descriptors), {},
+                     plans.workspace, &plan);
+  if (!made.ok()) {
+    EndProcess(absl::InternalError(absl::StrCat(
+        TextOf(c, fused.n), ": cuDNN took ",
+        plan.choices.empty() ? "another batch of it, but of this one " : "it, but compiled, ",
+        made.message(), "; ", kLeavesOut, " leaves it out")));
+  }
+  return plan;
 }
 
 void CudnnConvolution::Convolve(const FusedConvolution& fused) {
-  RUBATO_CHECK(Workspace(fused.convolution, fused.dtype, fused.n) >= 0);
-  const Plans& plans = plans_.At(KindOf(fused.convolution, fused.dtype), fused.n);
+  const CudnnPlan& plan = PlanOf(fused);
   const bool is_of_weights = fused.pass == ConvolutionPass::kWeightGradient;
   const std::map<Operand, const void*> operands = {
       {Operand::kX, fused.x},
@@ -100,8 +144,7 @@ void CudnnConvolution::Convolve(const FusedConvolution& fused) {
   }
   RUBATO_CHECK(reinterpret_cast<uintptr_t>(fused.workspace) % kWorkspaceAlignment == 0);
   const absl::Status status =
-      RunPlan(plans_.cudnn(), plans_.target(), plans.of_pass[static_cast<int>(fused.pass)], by_id,
-              fused.workspace, "a convolution");
+      RunPlan(plans_.cudnn(), plans_.target(), plan, by_id, fused.workspace, "a convolution");
   if (!status.ok()) EndProcess(status);
 }
 

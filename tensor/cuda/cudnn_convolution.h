@@ -29,16 +29,18 @@ class CudnnConvolution final : public ConvolutionLibrary {
   void Convolve(const FusedConvolution& fused) override;
   std::string used() const override { return plans_.used(); }
 
-  // Of all passes, with no more workspace than `most` bytes for any.
+  // Of all passes, with no more workspace than `most` bytes for any. That of the gradient by
+  // weights, which is compiled, is only chosen if `finishes` is false.
   struct Plans {
     explicit Plans(const Cudnn* cudnn)
         : of_pass{CudnnPlan(cudnn), CudnnPlan(cudnn), CudnnPlan(cudnn)} {}
     std::array<CudnnPlan, kConvolutionPasses> of_pass;
-    int64_t workspace = 0;  // bytes: the greatest one's
+    int64_t workspace = 0;  // bytes: the greatest one's, or what there is for it
     int64_t most() const { return workspace; }
   };
   absl::StatusOr<std::unique_ptr<Plans>> MakePlans(const Convolution& convolution, DType dtype,
-                                                   int64_t n, int64_t most) const;
+                                                   int64_t n, int64_t most,
+                                                   bool finishes = true) const;
 
  private:
   using Kind =
@@ -49,7 +51,11 @@ class CudnnConvolution final : public ConvolutionLibrary {
             c.in_channels, c.out_channels, c.groups, dtype};
   }
 
+  // A pass's plan is made, if it is not yet.
+  const CudnnPlan& PlanOf(const FusedConvolution& fused);
+
   CudnnPlans<Kind, Plans> plans_;
+  bool compiles_ = false;  // a kernel has been compiled, so others can be
 };
 
 }  // namespace rubato

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/random.h"
@@ -24,7 +25,16 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-using CudnnConvolutionTest = LibraryOnDescribedGpusTest<CudnnConvolution>;
+class CudnnConvolutionTest : public LibraryOnDescribedGpusTest<CudnnConvolution> {
+ protected:
+  // Operands are nowhere: the recorded library runs nothing.
+  static void Run(CudnnConvolution& convolution, const Convolution& c, int64_t n,
+                  ConvolutionPass pass) {
+    alignas(256) char memory[256];
+    convolution.Convolve({c, DType::kBFloat16, n, pass, memory, memory, memory,
+                          reinterpret_cast<float*>(memory), memory});
+  }
+};
 
 struct Subject {
   const char* name;
@@ -37,7 +47,7 @@ Convolution Of(int64_t in, int64_t out, int64_t side, int64_t kernel = 3, int64_
   return {{side, side, kernel, stride, kernel / 2}, in, out, groups};
 }
 
-// The kinds of resnet18's, resnet20's and lenet's; batches that are small, and the last of a
+// The kinds of resnet18's, resnet20's and cnn's; batches that are small, and the last of a
 // training set's.
 std::vector<Subject> Taken() {
   return {{"resnet18, first stage", Of(64, 64, 32), 256},
@@ -45,7 +55,7 @@ std::vector<Subject> Taken() {
           {"resnet18, beside these", Of(64, 128, 32, 1, 2), 37},
           {"resnet18, last stage", Of(512, 512, 4), 256},
           {"resnet20, one example", Of(16, 32, 32, 3, 2), 1},
-          {"lenet", {{14, 14, 5, 1, 0}, 6, 16, 1}, 64}};
+          {"cnn", {{13, 13, 3, 1, 0}, 32, 64, 1}, 64}};
 }
 
 TEST_F(CudnnConvolutionTest, HasPlansForEveryModelOnEveryGpu) {
@@ -190,9 +200,51 @@ TEST_F(CudnnConvolutionTest, WantsNoMoreForFewerExamples) {
         EXPECT_GE(bytes, 0);
         EXPECT_LE(bytes, most) << gpu.name << ", " << subject.name << ", " << n;
         most = bytes;
+        for (int pass = 0; pass < kConvolutionPasses; ++pass) {
+          Run(*convolution, subject.convolution, n, static_cast<ConvolutionPass>(pass));
+        }
       }
     }
   }
+}
+
+TEST_F(CudnnConvolutionTest, CompilesGradientsByWeightsWhenTheyAreRun) {
+  const auto convolution = For(kDescribedH100);
+  auto made = [&, before = int64_t{0}]() mutable {
+    return recorded_->plans - std::exchange(before, recorded_->plans);
+  };
+  const Convolution first = Of(16, 16, 8), second = Of(16, 32, 8);
+  constexpr DType kType = DType::kBFloat16;
+  EXPECT_GE(convolution->Workspace(first, kType, 8), 0);
+  EXPECT_EQ(made(), 3) << "one is compiled at once, to see that it can be";
+  EXPECT_GE(convolution->Workspace(second, kType, 8), 0);
+  EXPECT_EQ(made(), 2);
+  EXPECT_EQ(convolution->Workspace(first, kType, 5), convolution->Workspace(first, kType, 8));
+  EXPECT_EQ(made(), 0);
+  for (const int again : {0, 1}) {
+    Run(*convolution, first, 8, ConvolutionPass::kWeightGradient);
+    Run(*convolution, second, 8, ConvolutionPass::kOutput);
+    EXPECT_EQ(made(), 0);
+    Run(*convolution, first, 5, ConvolutionPass::kOutput);
+    EXPECT_EQ(made(), 1 - again) << "and no other pass of that batch";
+    Run(*convolution, second, 8, ConvolutionPass::kWeightGradient);
+    EXPECT_EQ(made(), 1 - again);
+    Run(*convolution, first, 5, ConvolutionPass::kWeightGradient);
+    EXPECT_EQ(made(), 1 - again);
+  }
+}
+
+TEST_F(CudnnConvolutionTest, EndsTheProcessWhenAChosenKernelIsNotMade) {
+  const auto convolution = For(kDescribedH100);
+  const Convolution first = Of(16, 16, 8), second = Of(16, 32, 8);
+  ASSERT_GE(convolution->Workspace(first, DType::kBFloat16, 8), 0);
+  ASSERT_GE(convolution->Workspace(second, DType::kBFloat16, 8), 0);
+  recorded_->note = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;  // of every engine, from now on
+  EXPECT_EXIT(Run(*convolution, second, 8, ConvolutionPass::kWeightGradient),
+              ::testing::ExitedWithCode(1),
+              "^error: on the GPU: convolution of 8 examples, 16 to 32 channels of 8 x 8 places, "
+              "kernel 3, stride 1: cuDNN took it, but compiled, engine [0-9]+ is not .*; "
+              "device.convolution: products leaves it out\n$");
 }
 
 TEST_F(CudnnConvolutionTest, LeavesToOthersWhatCudnnRefuses) {
@@ -200,13 +252,19 @@ TEST_F(CudnnConvolutionTest, LeavesToOthersWhatCudnnRefuses) {
   EXPECT_THAT(convolution->used(), IsEmpty());
   testing::internal::CaptureStderr();
   const Convolution first = Of(3, 64, 32), depthwise = Of(64, 64, 16, 3, 1, 64);
-  EXPECT_FALSE(CudnnTakes(first) || CudnnTakes(depthwise));
+  for (const Convolution& c : {first, depthwise, Of(4, 8, 32), Of(8, 4, 32), Of(12, 16, 32)}) {
+    EXPECT_FALSE(CudnnTakes(c)) << c.in_channels << " to " << c.out_channels;
+    const int64_t calls = recorded_->calls;
+    EXPECT_FALSE(convolution->MakePlans(c, DType::kBFloat16, 2, kAny).ok());
+    EXPECT_EQ(recorded_->calls, calls) << "nothing is compiled to find that out";
+  }
   EXPECT_LT(convolution->Workspace(first, DType::kBFloat16, 256), 0);
   EXPECT_LT(convolution->Workspace(first, DType::kBFloat16, 1), 0);
   EXPECT_LT(convolution->Workspace(depthwise, DType::kBFloat16, 256), 0);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("warning: on the GPU: convolution of 256 examples, 3 to 64 channels "
-                              "of 32 x 32 places, kernel 3, stride 1 is a product of matrices: "));
+                              "of 32 x 32 places, kernel 3, stride 1 is a product of matrices: "
+                              "channels are not of a multiple of 8\n"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << "once for each: " << said;
   EXPECT_THAT(convolution->used(), IsEmpty());
   EXPECT_GE(convolution->Workspace(Of(16, 16, 8), DType::kBFloat16, 2), 0);

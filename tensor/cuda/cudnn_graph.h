@@ -123,9 +123,11 @@ struct CudnnPlan {
   CudnnDescriptors descriptors;
   // The plan's own, and its engine's.
   std::vector<std::unique_ptr<CudnnDescriptors>> own;
-  cudnnBackendDescriptor_t plan = nullptr;
-  int64_t workspace = 0;  // bytes
-  int64_t engine = 0;     // its number, of the library's
+  // Configurations of engines that it may be made of, the best first.
+  std::vector<cudnnBackendDescriptor_t> choices;
+  cudnnBackendDescriptor_t plan = nullptr;  // null until it is made
+  int64_t workspace = 0;                    // bytes
+  int64_t engine = 0;                       // its number, of the library's
 };
 
 // Fills in `plan`, whose descriptors the operations are among: the first that can be made of
@@ -134,6 +136,14 @@ struct CudnnPlan {
 absl::Status MakePlan(const Cudnn& cudnn, const CudnnTarget& target,
                       const std::vector<cudnnBackendDescriptor_t>& operations,
                       const std::vector<CudnnEngine>& preferred, int64_t most, CudnnPlan* plan);
+
+// The same in two steps: of the second alone come kernels that are compiled, which takes a second.
+// The first fills in `workspace`, as the best engine says it, which is taken if it can be made.
+absl::Status ChoosePlan(const Cudnn& cudnn, const CudnnTarget& target,
+                        const std::vector<cudnnBackendDescriptor_t>& operations, int64_t most,
+                        CudnnPlan* plan);
+absl::Status FinishPlan(const Cudnn& cudnn, const CudnnTarget& target, int64_t most,
+                        CudnnPlan* plan);
 
 // Gives the target's stream a plan's work, of these operands by name.
 absl::Status RunPlan(const Cudnn& cudnn, const CudnnTarget& target, const CudnnPlan& plan,

@@ -88,7 +88,7 @@ class CudnnPlans {
     return -1;
   }
   // For which there is a Workspace.
-  const Plans& At(const Kind& kind, int64_t n) const { return *plans_.at({kind, n}); }
+  Plans& At(const Kind& kind, int64_t n) { return *plans_.at({kind, n}); }
 
  private:
   const std::shared_ptr<const Cudnn> cudnn_;

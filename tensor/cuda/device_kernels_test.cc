@@ -457,13 +457,18 @@ TEST_P(DeviceKernelsTest, FusedConvolutionsAreNearAndTheSameEachTime) {
   };
   constexpr ChannelOrder kFirst = ChannelOrder::kFirst, kLast = ChannelOrder::kLast;
   const std::vector<Subject> subjects = {{{{7, 9, 3, 1, 1}, 4, 34, 1}, 3},
-                                         {{{7, 9, 3, 1, 1}, 4, 34, 1, kLast, kLast}, 3},
+                                         {{{7, 9, 3, 1, 1}, 8, 40, 1}, 3},
+                                         {{{7, 9, 3, 1, 1}, 8, 40, 1, kLast, kLast}, 3},
                                          {{{13, 11, 3, 2, 1}, 40, 6, 1, kFirst, kLast}, 2},
+                                         {{{13, 11, 3, 2, 1}, 40, 8, 1, kFirst, kLast}, 2},
                                          {{{6, 5, 1, 2, 0}, 8, 16, 1, kLast, kFirst}, 2},
+                                         {{{4, 4, 3, 1, 1}, 8, 8, 1, kLast, kLast}, 2},
                                          {{{32, 32, 3, 2, 1}, 64, 128, 1, kLast, kLast}, 16}};
   for (const auto& [c, n] : subjects) {
     const bool is_large = c.in_channels == 64;  // for a GPU's own library alone
     if (is_large && !HasFastLibrary()) continue;
+    // Products round more often.
+    if (IsHalf(dtype_) && !kernels().ComputesChannelsLast(c, dtype_, n + 2)) continue;
     SCOPED_TRACE(absl::StrCat(c.in_channels, " to ", c.out_channels, " channels"));
     const Window& w = c.window;
     const Shape in = {n, c.in_channels, w.height, w.width};
@@ -494,7 +499,8 @@ TEST_P(DeviceKernelsTest, FusedConvolutionsAreNearAndTheSameEachTime) {
       const std::vector<float> given(weight.begin(), weight.end());
       kernels().ConvertFilters(Send<float>(given).Reshaped(filters), weights);
     }
-    const TensorRef scratch = Take(kernels().ConvolutionScratch(c, dtype_, n));
+    // Planned for more examples than come.
+    const TensorRef scratch = Take(kernels().ConvolutionScratch(c, dtype_, n + 2));
     Values runs[2];
     for (Values& run : runs) {
       const TensorRef found[] = {Take(SizeOf(out)).Reshaped(out), Take(SizeOf(in)).Reshaped(in),

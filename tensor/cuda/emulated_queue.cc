@@ -111,7 +111,7 @@ void EmulatedQueue::Attend(const FusedAttention& fused) {
 int64_t EmulatedQueue::ConvolutionWorkspace(const Convolution& convolution, DType dtype,
                                             int64_t n) {
   const bool is_fused =
-      convolution_ == ConvolutionForm::kFused && IsHalf(dtype) && CudnnTakes(convolution);
+      convolution_ == ConvolutionForm::kFused && IsHalf(dtype) && IsConvolvedPlainly(convolution);
   if (!is_fused) return -1;
   has_convolutions_ = true;
   return PlainConvolutionWorkspace(n);

@@ -167,6 +167,7 @@ cudnnStatus_t GetAttribute(cudnnBackendDescriptor_t descriptor,
       return Answer<int64_t>(found->engine, count, values);
     case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
       return Answer(CUDNN_NUMERICAL_NOTE_TENSOR_CORE, count, values);
+    case CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE:
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
       return Answer<int64_t>(kWorkspaceBytes, count, values);
     default:

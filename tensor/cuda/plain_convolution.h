@@ -16,6 +16,11 @@ namespace rubato {
 // Bytes.
 inline int64_t PlainConvolutionWorkspace(int64_t n) { return 64 * n; }
 
+// More than cuDNN takes, so that small models show how fused convolutions are used.
+inline bool IsConvolvedPlainly(const Convolution& c) {
+  return c.groups == 1 && c.in_channels % 2 == 0 && c.out_channels % 2 == 0;
+}
+
 // What cuDNN is told of where operands lie must hold.
 inline void CheckFused(const FusedConvolution& fused) {
   const bool is_of_weights = fused.pass == ConvolutionPass::kWeightGradient;

@@ -76,6 +76,8 @@ struct Recording {
   }
   static cudnnStatus_t Finalize(cudnnBackendDescriptor_t descriptor) {
     if (Fails("finalize")) return the->error;
+    const auto type = the->descriptors_.at(descriptor).type;
+    if (type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) ++the->plans;
     return the->real_.Finalize(descriptor);
   }
   static cudnnStatus_t Execute(cudnnHandle_t, cudnnBackendDescriptor_t,

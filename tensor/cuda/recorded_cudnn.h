@@ -30,6 +30,7 @@ class RecordedCudnn {
   // What all engines say of themselves, in place of what they do.
   std::optional<cudnnBackendNumericalNote_t> note;
   int64_t live = 0;    // descriptors that are not destroyed
+  int64_t plans = 0;   // that were made
   std::string failed;  // the function that did
   // Of the last run, by name of operand; scalars as they were then.
   std::map<int64_t, const void*> operands;

@@ -253,6 +253,21 @@ def image_cases():
            f"{layer(conv_text(8, 3, padding=1))} "
            f"{layer('adaptive_avg_pool2d { output_size: 1 }')} {layer('flatten {}')} "
            f"{layer('linear { out_features: 3 }')}")
+    # Of the numbers of channels that cuDNN is asked for.
+    wide = layer(conv_text(8, 3, padding=1))
+    yield ("image_eights", (2, 8, 5, 6),
+           nn.Sequential(
+               nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Tanh(),
+               Residual({"0": nn.Conv2d(8, 16, 3, padding=1), "1": nn.BatchNorm2d(16)},
+                        nn.Sequential(nn.Conv2d(8, 16, 1, bias=False))),
+               nn.AvgPool2d(2, padding=1), nn.Conv2d(16, 8, 3, stride=2), nn.Flatten(),
+               nn.Linear(8, 2)),
+           f"{wide} layers {{ batch_norm {{}} }} layers {{ tanh {{}} }} "
+           f"layers {{ residual {{ {layer(conv_text(16, 3, padding=1))} "
+           f"layers {{ batch_norm {{}} }} shortcut {{ {conv_text(16, 1, bias=False)} }} }} }} "
+           f"{layer('avg_pool2d { kernel_size: 2 padding: 1 }')} "
+           f"{layer(conv_text(8, 3, stride=2))} {layer('flatten {}')} "
+           f"{layer('linear { out_features: 2 }')}")
 
 
 def add_compositions(file, generator, all_cases):

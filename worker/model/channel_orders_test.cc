@@ -13,7 +13,7 @@
 namespace rubato {
 namespace {
 
-// Kernels that compute convolutions of even numbers of channels with the channels last.
+// Kernels that compute convolutions of multiples of 8 channels with the channels last.
 class ChannelOrdersTest : public ::testing::Test {
  protected:
   void Build(const std::string& text, const Shape& shape) {
@@ -44,7 +44,7 @@ class ChannelOrdersTest : public ::testing::Test {
   std::vector<ChannelOrder> orders_;
 };
 
-constexpr char kConv4[] = "layers { conv2d { out_channels: 4 kernel_size: 3 padding: 1 } } ";
+constexpr char kConv[] = "layers { conv2d { out_channels: 8 kernel_size: 3 padding: 1 } } ";
 
 TEST_F(ChannelOrdersTest, OfAResNetAllButTheInputHaveThemLast) {
   for (const char* const preset : {"preset: PRESET_RESNET18", "preset: PRESET_RESNET20"}) {
@@ -59,47 +59,47 @@ TEST_F(ChannelOrdersTest, OfAResNetAllButTheInputHaveThemLast) {
 TEST_F(ChannelOrdersTest, WhereNoConvolutionComputesSoTheyAreFirst) {
   Build("preset: PRESET_RESNET20", {3, 64, 64});
   EXPECT_EQ(Orders(DType::kFloat32).find('L'), std::string::npos);
-  Build(std::string(kConv4) + "layers { relu {} } layers { flatten {} }", {3, 8, 8});
+  Build(std::string(kConv) + "layers { relu {} } layers { flatten {} }", {3, 8, 8});
   EXPECT_EQ(Orders(), "FFF.") << "three channels are products of matrices";
 }
 
 TEST_F(ChannelOrdersTest, AreFirstWhereALayerKnowsNoOther) {
   for (const std::string layer :
        {"dropout { p: 0.5 }", "group_norm { num_groups: 2 }", "layer_norm { dimensions: 3 }"}) {
-    Build(std::string(kConv4) + "layers { relu {} } layers { " + layer + " } layers { relu {} } " +
-              kConv4 + "layers { relu {} } " + kConv4 + "layers { flatten {} }",
-          {2, 8, 8});
+    Build(std::string(kConv) + "layers { relu {} } layers { " + layer + " } layers { relu {} } " +
+              kConv + "layers { relu {} } " + kConv + "layers { flatten {} }",
+          {8, 8, 8});
     EXPECT_EQ(Orders(), "FFFFFLLF.") << layer;
   }
 }
 
 TEST_F(ChannelOrdersTest, OfASumAndItsOperandsAreOne) {
-  Build(std::string(kConv4) + "layers { residual { layers { " +
-            "conv2d { out_channels: 4 kernel_size: 1 } } shortcut { relu {} } } } " + kConv4 +
+  Build(std::string(kConv) + "layers { residual { layers { " +
+            "conv2d { out_channels: 8 kernel_size: 1 } } shortcut { relu {} } } } " + kConv +
             "layers { relu {} } layers { adaptive_avg_pool2d { output_size: 1 } } ",
-        {2, 8, 8});
+        {8, 8, 8});
   EXPECT_EQ(Orders(), "FLLLLLL.");
-  Build(std::string(kConv4) + "layers { residual { layers { " +
-            "conv2d { out_channels: 4 kernel_size: 1 } } shortcut { dropout { p: 0.5 } } } } " +
-            kConv4 + "layers { relu {} } layers { adaptive_avg_pool2d { output_size: 1 } } ",
-        {2, 8, 8});
+  Build(std::string(kConv) + "layers { residual { layers { " +
+            "conv2d { out_channels: 8 kernel_size: 1 } } shortcut { dropout { p: 0.5 } } } } " +
+            kConv + "layers { relu {} } layers { adaptive_avg_pool2d { output_size: 1 } } ",
+        {8, 8, 8});
   EXPECT_EQ(Orders(), "FFFFFLL.");
 }
 
 TEST_F(ChannelOrdersTest, TheOutputsAreFirst) {
-  Build(std::string(kConv4) + kConv4, {2, 8, 8});
+  Build(std::string(kConv) + kConv, {8, 8, 8});
   EXPECT_EQ(Orders(), "FLF");
 }
 
 // Features are turned behind the pooling, where they are fewer; and not where they are as many as
 // the convolution turns.
 TEST_F(ChannelOrdersTest, AreLastIfThatSparesMoreThanItCosts) {
-  const std::string conv(kConv4), pool = "layers { max_pool2d { kernel_size: 2 } } ",
-                                  flatten = "layers { flatten {} }";
-  Build(conv + pool + flatten, {2, 8, 8});
+  const std::string conv(kConv), pool = "layers { max_pool2d { kernel_size: 2 } } ",
+                                 flatten = "layers { flatten {} }";
+  Build(conv + pool + flatten, {8, 8, 8});
   EXPECT_EQ(Orders(), "FLL.");
   EXPECT_FALSE(IsAlias(graph_, orders_, 2));
-  Build(conv + flatten, {2, 8, 8});
+  Build(conv + flatten, {8, 8, 8});
   EXPECT_EQ(Orders(), "FF.");
   EXPECT_TRUE(IsAlias(graph_, orders_, 1));
 }

@@ -255,8 +255,8 @@ void ExpectAll(TestedGpu gpu, const Precision& precision) {
   }
   const bool is_fused = precision.attention == AttentionForm::kFused;
   // On a real one, where its library is there.
-  EXPECT_TRUE(channels_last == (is_fused ? 3 : 0) || (is_fused && gpu == TestedGpu::kReal));
-  EXPECT_EQ(cases, 65);
+  EXPECT_TRUE(channels_last == (is_fused ? 4 : 0) || (is_fused && gpu == TestedGpu::kReal));
+  EXPECT_EQ(cases, 66);
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Precision>& info) { return info.param.name; }

@@ -260,8 +260,17 @@ TEST_F(CudaDeviceTest, GivesAttentionToCudnnWhereItIsThereAndTakesIt) {
   }
 }
 
-// Likewise convolutions, if their numbers of channels are even; and nothing is said of a library
-// that is not needed.
+TEST_F(CudaDeviceTest, SaysNothingOfALibraryOfAttentionThatAModelDoesNotNeed) {
+  TheFakeCudnn() = {/*is_there=*/false, false, {}, {}};
+  testing::internal::CaptureStderr();
+  RUBATO_EXPECT_OK(Model::Create(ParseModel("layers { linear { out_features: 3 } }"), {8},
+                                 Objective{3}, kBatch, DType::kBFloat16, Purpose::kTraining,
+                                 *OpenGpu(0, ProductPrecision::kFloat32, AttentionForm::kFused)));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+// Likewise convolutions, if their numbers of channels are multiples of 8; and nothing is said of a
+// library that is not needed.
 TEST_F(CudaDeviceTest, GivesConvolutionsToCudnnWhereItIsThereAndTakesThem) {
   struct Found {
     std::string fused_by, fused, said;
@@ -287,7 +296,7 @@ TEST_F(CudaDeviceTest, GivesConvolutionsToCudnnWhereItIsThereAndTakesThem) {
     found.said = testing::internal::GetCapturedStderr();
     return found;
   };
-  const std::string layer = "layers { conv2d { out_channels: 4 kernel_size: 3 } }";
+  const std::string layer = "layers { conv2d { out_channels: 8 kernel_size: 3 } }";
   const Found fused = find(layer + layer, DType::kBFloat16, true, false);
   EXPECT_EQ(fused.fused_by, "cuDNN 9.0.1");
   EXPECT_EQ(fused.fused, "convolutions");

@@ -328,7 +328,7 @@ TEST_P(DeviceStepTest, HalfFloatsComeNearFloat32) {
 // Of scores one number a row is kept, and gradients are as near to float32's. Batches are those
 // that memory was planned for, and smaller ones.
 TEST_P(DeviceStepTest, FusedAttentionComesNearFloat32InLessMemory) {
-  const int64_t n = 3, places = 40, classes = 5;
+  const int64_t n = 3, places = 64, classes = 5;
   const proto::Model config = ParseModel("preset: PRESET_CHAR_GPT blocks: 2 heads: 2 channels: 32");
   Objective objective{classes};
   objective.places = places;

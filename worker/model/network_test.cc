@@ -82,7 +82,7 @@ TEST(Network, AgreesWithPyTorch) {
     ExpectPyTorchs<double>(c);
     ExpectPyTorchs<float>(c);
   }
-  EXPECT_EQ(cases, 65);
+  EXPECT_EQ(cases, 66);
 }
 
 // The scalar whose gradient Backward gives.
@@ -189,7 +189,7 @@ TEST(Network, GradientsAreThoseOfCentralDifferences) {
     ++cases;
     ExpectCentralDifferences(Read(golden, name));
   }
-  EXPECT_EQ(cases, 56);
+  EXPECT_EQ(cases, 57);
   // What is dropped is a function of the call's key, so it stands still while an operand moves.
   for (const char* text :
        {"layers { dropout { p: 0.3 } }", "layers { position_embedding {} }",

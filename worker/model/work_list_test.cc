@@ -184,7 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Subject{"mlp", "preset: PRESET_MLP hidden: [20]", {6}, 1},
         Subject{"char_gpt", "preset: PRESET_CHAR_GPT blocks: 2 heads: 2 channels: 8", {7}, 7},
-        Subject{"lenet", "preset: PRESET_LENET", {1, 28, 28}, 1, 1},
+        Subject{"lenet", "preset: PRESET_LENET", {1, 28, 28}, 1, 0},
         Subject{"resnet20", "preset: PRESET_RESNET20", {3, 32, 32}, 1, 20}),
     [](const auto& info) { return std::string(info.param.name); });
 
