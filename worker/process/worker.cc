@@ -298,10 +298,12 @@ void Worker::Run(const Session::OpenStreams&) {
     log.Warning("copies the parameters of a server of this host",
                 {{"shard", shard}, {"reason", why.message()}});
   };
+  const std::vector<std::string> addresses = ShardAddresses(session_->view());
+  // One thread would copy for all servers, while a GPU waits for it.
+  const bool hands_over = values_->pin() != nullptr && addresses.size() > 1;
   streams_ = std::make_unique<ShardStreams>(
-      ShardAddresses(session_->view()), StreamScope{job_digest_, session_->view().term()},
-      options_.connection, std::move(callbacks), SharesMemory(job_), values_->arena(),
-      /*first_shard=*/0, /*hands_over=*/values_->pin() != nullptr);
+      addresses, StreamScope{job_digest_, session_->view().term()}, options_.connection,
+      std::move(callbacks), SharesMemory(job_), values_->arena(), /*first_shard=*/0, hands_over);
 }
 
 void Worker::Run(const Session::SendToCoordinator& send) {
