@@ -1,6 +1,8 @@
 #include "tools/bench/reckoned_step.h"
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -10,6 +12,7 @@
 #include "tools/bench/published.h"
 #include "tools/bench/reckoning.h"
 #include "worker/model/model.h"
+#include "worker/model/pages.h"
 #include "worker/step/micro_batches.h"
 
 namespace rubato {
@@ -110,13 +113,14 @@ absl::StatusOr<std::vector<Work>> WorkOfStep(const BenchSetup& setup, int64_t ba
                     Purpose::kTraining,
                     MakeWorkList(&work, setup.numbers.attention, setup.numbers.convolution),
                     Keeping{WaitingSums(accumulate)}));
-  const std::vector<float> parameters(model->parameter_count());
-  std::vector<float> gradient(parameters.size());
+  const Pages parameters(model->parameter_count()), gradient(model->parameter_count());
+  const auto pins = std::make_pair(model->Pin(parameters.memory(), parameters.bytes()),
+                                   model->Pin(gradient.memory(), gradient.bytes()));
   model->OnNewParameters();
   for (const Summing& summing : SummingsOf(accumulate, {0, accumulate})) {
     model->GradientOnDevice(
-        parameters, setup.features, {setup.labels, {}}, 0, TensorRef(gradient), summing,
-        [](int64_t) {}, AllHaveArrived);
+        ConstTensorRef(parameters.values()), setup.features, {setup.labels, {}}, 0,
+        TensorRef(gradient.values()), summing, [](int64_t) {}, AllHaveArrived);
   }
   return work;
 }

@@ -206,10 +206,15 @@ TEST(ReckonedStep, HasAttentionInOnePieceAndAsProducts) {
   EXPECT_TRUE(has_softmax);
 }
 
-// By pencil: LeNet's second convolution, from 6 channels of 14 x 14 places to 16 of 10 x 10.
+// By pencil: the second convolution, from 8 channels of 14 x 14 places to 16 of 10 x 10.
 TEST(ReckonedStep, HasConvolutionsInOnePieceAndAsProducts) {
   BenchSubject subject;
-  subject.model = "lenet";
+  subject.model =
+      "{layers: [{conv2d: {out_channels: 8, kernel_size: 5, padding: 2}}, "
+      "{max_pool2d: {kernel_size: 2}}, {conv2d: {out_channels: 16, kernel_size: 5}}, "
+      "flatten, {linear: {out_features: 10}}]}";
+  subject.shape = {1, 28, 28};
+  subject.classes = 10;
   subject.batch = 2;
   subject.precision = "bf16";
   const auto names = [](const nlohmann::json& object, absl::string_view begin) {
@@ -219,7 +224,7 @@ TEST(ReckonedStep, HasConvolutionsInOnePieceAndAsProducts) {
     }
     return count;
   };
-  const double x = 2 * 6 * 14 * 14, y = 2 * 16 * 10 * 10, weights = 16 * 6 * 5 * 5;
+  const double x = 2 * 8 * 14 * 14, y = 2 * 16 * 10 * 10, weights = 16 * 8 * 5 * 5;
   const nlohmann::json fused = Reckoned(subject);
   for (const nlohmann::json& row : fused["work"]) {
     const std::string name = row["name"];
@@ -229,7 +234,7 @@ TEST(ReckonedStep, HasConvolutionsInOnePieceAndAsProducts) {
     // Gradients by weights are float32.
     const double bytes = name == "convolutions, by weights" ? 4 : 2;
     EXPECT_EQ(row["bytes"], 2 * (x + y) + bytes * weights) << name;
-    EXPECT_EQ(row["flop"], 2 * y * 6 * 5 * 5) << name;
+    EXPECT_EQ(row["flop"], 2 * y * 8 * 5 * 5) << name;
   }
   EXPECT_EQ(names(fused, "convolutions, "), 3);
   subject.convolution = "products";
