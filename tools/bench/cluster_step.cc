@@ -109,7 +109,7 @@ std::string JobYaml(const ClusterStepBench& bench, const std::string& data) {
   return absl::StrFormat(
       "version: 1\n"
       "name: bench\n"
-      "cluster: {servers: %d, workers: %d, address: \"127.0.0.1:0\"}\n"
+      "cluster: {servers: %d, server_threads: %d, workers: %d, address: \"127.0.0.1:0\"}\n"
       "device: {type: %s, precision: %s, attention: %s, convolution: %s, threads: %d}\n"
       "data: %s\n"
       "model: %s\n"
@@ -118,9 +118,9 @@ std::string JobYaml(const ClusterStepBench& bench, const std::string& data) {
       "train: {batch_size: %d, micro_batches: %d, until: {%s}, on_non_finite: %s}\n"
       "metrics: {every: {steps: %d}, tensorboard: false}\n"
       "evaluation: {every: {epochs: 1000000}}\n",
-      bench.servers, bench.workers, bench.device, bench.precision, bench.attention,
-      bench.convolution, bench.threads, data, bench.model, bench.mode, bench.batch * parts,
-      parts * bench.threads,
+      bench.servers, bench.server_threads, bench.workers, bench.device, bench.precision,
+      bench.attention, bench.convolution, bench.threads, data, bench.model, bench.mode,
+      bench.batch * parts, parts * bench.threads,
       bench.steps > 0 ? absl::StrCat("steps: ", bench.steps)
                       : absl::StrCat("time: ", bench.seconds, "s"),
       bench.precision == "fp16" ? "skip" : "stop", StepsOfALine(bench));
@@ -194,6 +194,7 @@ std::string Report(const ClusterStepBench& bench, const Lines& lines, double ope
     object["device"] = bench.device;
     object["precision"] = bench.precision;
     object["servers"] = bench.servers;
+    object["server_threads"] = bench.server_threads;
     object["workers"] = bench.workers;
     object["mode"] = bench.mode;
     object["samples_per_second"] = rate;

@@ -14,6 +14,7 @@ struct ClusterStepBench : BenchSubject {
   int64_t threads = 1;     // of a worker
   int64_t accumulate = 1;  // batches of a worker's part of a step
   int64_t servers = 1;
+  int64_t server_threads = 1;  // with which each makes updates
   int64_t workers = 2;
   std::string mode = "sync";
   int64_t seconds = 3;  // of training

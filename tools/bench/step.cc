@@ -204,9 +204,13 @@ std::string OnCpu(const StepBench& bench, double seconds, double peak, const Mod
 absl::Status CheckFlags(const StepBench& bench, const ClusterStepBench& cluster, bool is_cluster,
                         bool openblas) {
   const std::tuple<const char*, int64_t, int64_t> least[] = {
-      {"batch", bench.batch, 1},           {"threads", bench.threads, 1},
-      {"accumulate", bench.accumulate, 1}, {"seconds", static_cast<int64_t>(bench.seconds), 0},
-      {"workers", cluster.workers, 0},     {"servers", cluster.servers, 0}};
+      {"batch", bench.batch, 1},
+      {"threads", bench.threads, 1},
+      {"accumulate", bench.accumulate, 1},
+      {"seconds", static_cast<int64_t>(bench.seconds), 0},
+      {"workers", cluster.workers, 0},
+      {"servers", cluster.servers, 0},
+      {"server-threads", cluster.server_threads, 1}};
   for (const auto& [flag, found, expected] : least) {
     if (found >= expected) continue;
     return absl::InvalidArgumentError(
@@ -311,6 +315,8 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   flags.Add("threads", &bench.threads, "N", "threads of each worker");
   flags.Add("workers", &cluster.workers, "N", "through servers: worker processes; 0: a local step");
   flags.Add("servers", &cluster.servers, "N", "through servers: server processes; 0: one");
+  flags.Add("server-threads", &cluster.server_threads, "N",
+            "through servers: threads with which each makes updates (cluster.server_threads)");
   flags.Add("mode", &cluster.mode, "MODE", "through servers: the mode, as in consistency.mode");
   flags.Add("seconds", &seconds, "N", "how long to measure");
   flags.Add("steps", &cluster.steps, "N",
