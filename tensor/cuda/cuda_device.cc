@@ -41,7 +41,7 @@ constexpr absl::Duration kPause = absl::Microseconds(50);
 
 // What CUDA takes after a model has its memory: the code of the kernels and of cuBLAS, which is
 // loaded when it is first called, and recordings of steps. Not measured, and meant to be more than
-// enough: no GPU was there.
+// enough.
 constexpr int64_t kReserved = int64_t{512} << 20;
 
 // Of the host's memory; how much of it may be pinned is known to the driver alone.
