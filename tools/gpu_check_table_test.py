@@ -29,7 +29,7 @@ SERVED = {"model": "m", "batch": 16, "accumulate": 16, "threads": 1, "device": "
           "communication_hidden": 0.875}
 PRODUCTS = {"model": "m", "batch": 16, "device": "cuda", "products": [{}, {}], "milliseconds": 2.0,
             "alone_milliseconds": 1.92, "gflop": 1000.0, "share_of_alone": 0.96,
-            "least_share_of_alone": 0.9, "difference": 0.001}
+            "min_share_of_alone": 0.9, "difference": 0.001}
 PYTORCH = {"pytorch": "2.9.0", "compiled": False, "parameters": 5, "samples_per_second": 1000.0}
 SUMMARY = {"test_accuracy": 0.95, "skipped": 0, "samples_per_second": 1234.5}
 

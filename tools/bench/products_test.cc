@@ -73,6 +73,10 @@ TEST_F(BenchProductsTest, CountsAttentionAndTheSameProductsOfBlocksOnce) {
     // The tensors' rounding, and some more of sums.
     EXPECT_LT(object["difference"].get<double>(), 0.01) << precision;
     EXPECT_GT(object["share_of_alone"].get<double>(), 0);
+    // What tools/gpu_check reads.
+    for (const char* name : {"gflop", "milliseconds", "share_of_alone", "difference"}) {
+      EXPECT_TRUE(object[name].is_number()) << name;
+    }
     EXPECT_GE(object["share_of_alone"], object["min_share_of_alone"]);
   }
 }
