@@ -89,23 +89,25 @@ void SharedLink::Send(const Frame& frame, const Payload& payload) {
   if (hands_over_) {
     {
       absl::MutexLock lock(&mutex_);
-      Wait(frame, payload);
+      Enqueue(frame, payload);
     }
     WakeIfAsleep(&own());
     return;
   }
   {
     absl::MutexLock writer_lock(&writer_mutex_);
+    std::optional<Room> room;
     {
       absl::MutexLock lock(&mutex_);
-      if (!outbox_.empty() || !HasRoom(payload)) return Wait(frame, payload);
+      if (outbox_.empty()) room = FindRoom(payload);
+      if (!room.has_value()) return Enqueue(frame, payload);
     }
-    Write(frame, payload);
+    Write(frame, payload, *room);
   }
   WakeIfAsleep(&peer());
 }
 
-void SharedLink::Wait(const Frame& frame, const Payload& payload) {
+void SharedLink::Enqueue(const Frame& frame, const Payload& payload) {
   outbox_.Push(frame, payload);
   waiting_bytes_ += RingBytes(payload.bytes.size());
 }
@@ -216,35 +218,38 @@ bool SharedLink::WriteWaiting() {
   absl::MutexLock writer_lock(&writer_mutex_);
   bool wrote = false;
   while (true) {
+    std::optional<Room> room;
     std::optional<OutgoingFrame> next;
     {
       absl::MutexLock lock(&mutex_);
-      if (outbox_.empty() || !HasRoom(outbox_.front().payload)) return wrote;
+      if (!outbox_.empty()) room = FindRoom(outbox_.front().payload);
+      if (!room.has_value()) return wrote;
       next = outbox_.PopFront();
     }
-    Write(next->frame, next->payload);
+    Write(next->frame, next->payload, *room);
     waiting_bytes_ -= RingBytes(next->payload_bytes());
     WakeIfAsleep(&peer());
     wrote = true;
   }
 }
 
-bool SharedLink::HasRoom(const Payload& payload) {
+std::optional<SharedLink::Room> SharedLink::FindRoom(const Payload& payload) {
   const uint64_t bytes = payload.bytes.size();
-  const bool is_lent = FindToLend(payload).has_value();
+  const Room room = {FindToLend(payload)};
+  const bool is_lent = room.lent_at.has_value();
   RUBATO_CHECK(is_lent || RingBytes(bytes) <= segment_->ring_bytes());
-  return writer_.HasRoom(bytes, is_lent, peer().read.load());
+  if (!writer_.HasRoom(bytes, is_lent, peer().read.load())) return std::nullopt;
+  return room;
 }
 
-void SharedLink::Write(const Frame& frame, const Payload& payload) {
+void SharedLink::Write(const Frame& frame, const Payload& payload, const Room& room) {
   const uint64_t bytes = payload.bytes.size();
-  const std::optional<uint64_t> lent_at = FindToLend(payload);
   char* const at =
       segment_->ring(segment_->end()) + (writer_.written() & (segment_->ring_bytes() - 1));
   EncodeFrame(HeaderOf(frame, payload), reinterpret_cast<uint8_t*>(at));
   LoanWords loan = {};
-  if (lent_at.has_value()) {
-    loan = {*lent_at, writer_.next_loan(), 1};
+  if (room.lent_at.has_value()) {
+    loan = {*room.lent_at, writer_.next_loan(), 1};
     peer().given_back[loan.number] = 0;
     writer_.WriteLent(payload);
   } else {
@@ -275,7 +280,7 @@ bool SharedLink::MayGoOn() {
   if (waiting_bytes_ <= max_waiting_ && peer().written.load() != read_) return true;
   absl::MutexLock writer_lock(&writer_mutex_);
   absl::MutexLock lock(&mutex_);
-  return !outbox_.empty() && HasRoom(outbox_.front().payload);
+  return !outbox_.empty() && FindRoom(outbox_.front().payload).has_value();
 }
 
 // What the peer does after this has checked is seen here, or the peer sees that this sleeps: each

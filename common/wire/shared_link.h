@@ -61,11 +61,15 @@ class SharedLink {
   absl::Status HandleFrame(const RingFrame& frame, const char* payload);
   // Whether anything was written.
   bool WriteWaiting() ABSL_LOCKS_EXCLUDED(writer_mutex_, mutex_);
-  bool HasRoom(const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
-  // There is room.
-  void Write(const Frame& frame, const Payload& payload)
+  // Where the payload goes: into the ring or, if it is lent, from where it lies in the arena. What
+  // the peer says of what it can read is asked once for a frame: it may change.
+  struct Room {
+    std::optional<uint64_t> lent_at;
+  };
+  std::optional<Room> FindRoom(const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+  void Write(const Frame& frame, const Payload& payload, const Room& room)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
-  void Wait(const Frame& frame, const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Enqueue(const Frame& frame, const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Where in the arena it lies, if it may be lent now.
   std::optional<uint64_t> FindToLend(const Payload& payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);

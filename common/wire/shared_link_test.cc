@@ -117,7 +117,9 @@ void SharedLinkTest::ExpectInOrderBothWays(bool hands_over) {
 
 TEST_F(SharedLinkTest, FramesArriveInOrderBothWays) { ExpectInOrderBothWays(false); }
 // Blocks in ascending order: of those that wait the lowest goes first.
-TEST_F(SharedLinkTest, FramesThatAreHandedOverDoSoToo) { ExpectInOrderBothWays(true); }
+TEST_F(SharedLinkTest, FramesThatAreHandedOverArriveInOrderBothWays) {
+  ExpectInOrderBothWays(true);
+}
 
 TEST_F(SharedLinkTest, WhatIsHandedOverIsLeftToTheLinksThread) {
   const auto values = std::make_shared<std::vector<float>>(100, 1.0f);
