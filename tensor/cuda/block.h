@@ -27,8 +27,9 @@ constexpr int kWarp = 32;            // threads that sum without shared memory
 constexpr int kMaxThreads = 1024;    // of a block
 constexpr size_t kSharedBytes = 16;  // of memory that a block shares, usually, for each thread
 constexpr int kUsualThreads = 256;
-constexpr int kProcessors =
-    132;  // of a GPU; where work can be cut finer, there are blocks for each
+// Where work can be cut finer there are as many blocks: an H100's processors. One number for all
+// GPUs, so that sums have one order.
+constexpr int kProcessors = 132;
 
 struct Plus {
   template <typename A>

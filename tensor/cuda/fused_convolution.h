@@ -36,19 +36,19 @@ struct FusedConvolution {
   int64_t n;    // examples
   ConvolutionPass pass;
   const void* x;
-  // Or their gradient, of float32: (out_channels, kernel, kernel, in_channels / groups).
-  const void* weight;
+  const void* weight;  // (out_channels, kernel, kernel, in_channels / groups)
   const void* y;
-  float* dweight;   // kWeightGradient's
+  float* dweight;   // likewise: kWeightGradient's
   void* workspace;  // as many bytes as the queue wanted, from a multiple of 256 bytes on
 };
 
 // What is asked of cuDNN, and what cuDNN 9.19 takes on all GPUs of sm_80 and later
 // (cudnn_convolution_test). For other even numbers of channels it has kernels, too, but takes up to
-// half a minute to compile one, and gradients by weights of 2 and of 4 channels were wrong.
-constexpr int64_t kCudnnChannels = 8;
+// half a minute to compile one, and gradients by weights of 2 and of 4 channels were wrong. So has
+// it for kernels of 7; whether that is right was not tried on a GPU.
+constexpr int64_t kCudnnChannels = 8, kCudnnKernel = 5;
 inline bool CudnnTakes(const Convolution& c) {
-  return c.groups == 1 && c.in_channels % kCudnnChannels == 0 &&
+  return c.groups == 1 && c.window.kernel <= kCudnnKernel && c.in_channels % kCudnnChannels == 0 &&
          c.out_channels % kCudnnChannels == 0;
 }
 
