@@ -262,18 +262,25 @@ struct UnscaleValues {
   }
 };
 
-// Makes `flag` 1 if a value is infinite, or no number.
-template <typename T>
+// Makes `flag` 1 if a value is infinite, or no number, of kWidth for each i.
+template <typename T, int kWidth>
 struct FlagNonFinite {
-  static constexpr int kAhead = 8;
+  static constexpr int kAhead = kWidth == 1 ? 8 : 4;
+  using Values = Pack<T, kWidth>;
 
   const T* x;
   double* flag;
-  RUBATO_HOST_DEVICE T Load(int64_t i) const { return x[i]; }
-  RUBATO_HOST_DEVICE void Store(int64_t, T value) const {
-    if (!(value - value == 0)) *flag = 1;  // all write the same
+  RUBATO_HOST_DEVICE Values Load(int64_t i) const { return LoadPack<kWidth>(x + i * kWidth); }
+  RUBATO_HOST_DEVICE void Store(int64_t, const Values& loaded) const {
+    RUBATO_UNROLL
+    for (int k = 0; k < kWidth; ++k) {
+      const T value = loaded.values[k];
+      if (!(value - value == 0)) *flag = 1;  // all write the same
+    }
   }
-  Traffic Moves(int64_t n) const { return {n * SizeInBytes<T>(), 0, SizeInBytes<T>()}; }
+  Traffic Moves(int64_t n) const {
+    return {n * kWidth * SizeInBytes<T>(), 0, kWidth * SizeInBytes<T>()};
+  }
 };
 
 }  // namespace elementwise
@@ -381,8 +388,10 @@ class ElementwiseKernels : public virtual DeviceKernels {
   void FlagNonFinite(const ConstTensorRef& x, const TensorRef& flag) override {
     ByType<Queue>(x.dtype(), [&](auto zero) {
       using T = Wide<decltype(zero)>;  // no gradient is of half floats
-      LaunchForEach(queue_, x.size(),
-                    elementwise::FlagNonFinite<T>{Pointer<T>(x), Pointer<double>(flag)});
+      ByWidth<T>(x.size(), MayHavePacks(x.address()), [&](auto width) {
+        LaunchForEach(queue_, x.size() / width(),
+                      elementwise::FlagNonFinite<T, width()>{Pointer<T>(x), Pointer<double>(flag)});
+      });
     });
   }
 

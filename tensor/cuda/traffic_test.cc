@@ -207,7 +207,9 @@ void Cases::SingleValues() {
     kernels().Dropout(static_cast<const uint64_t*>(key.address()), 0.5, T({41}), T({41}));
   });
   Run([&] { kernels().Convert(Wide({n}), T({n})); });
-  Run([&] { kernels().FlagNonFinite(Wide({n}), Of(DType::kFloat64, {1})); });
+  for (const int64_t size : {n, int64_t{1003}}) {
+    Run([&] { kernels().FlagNonFinite(Wide({size}), Of(DType::kFloat64, {1})); });
+  }
   Run([&] { kernels().ConvertFilters(Wide({5, 6, 9}), T({5, 9, 6})); });
   Run([&] {
     const TensorRef scale = Wide({1});

@@ -57,7 +57,7 @@ TEST(ReckonedStep, IsWhatPencilSaysOfASmallModel) {
       {"ForEachIndex<Combine<float,ReluFunction>>", {1, 4 * 3 * 40, 0}},
       // The loss's sums, and a flag for each layer and one.
       {"ForEachIndex<Zero<double>>", {1, 3 * 8 + 4 * 8, 0}},
-      {"ForEachIndex<FlagNonFinite<float>>", {1, parameters, 0}},
+      {"ForEachIndex<FlagNonFinite<float,1>>", {1, parameters, 0}},
       // Logits, labels and a factor; their gradient, and two sums a row.
       {"CrossEntropyRow<float,false>", {1, 4 * (14 + 2 + 1 + 14) + 2 * 16, 0}},
       {"SumRows", {1, 2 * 16 + 16, 0}},

@@ -269,10 +269,6 @@ void DeviceStep::FinishPart(const Part& part, const Summing& summing) {
   const auto in = [&](int gradient) {
     return gradients_[gradient].Slice(part.begin, {part.end - part.begin});
   };
-  // What is measured is not scaled.
-  if (dtype_ == DType::kFloat16 && part.begin < graph().trainable) {
-    device_->kernels().Unscale(scale_.Slice(0, {1}), in(kept_), sums_.Slice(2, {1}));
-  }
   // In the order of the tree: the smallest sums first. The last one's place is the sum's.
   for (int i = 1; i < summing.adds; ++i) {
     device_->kernels().AddTensors(in(kept_ - i), in(kept_), in(kept_));
@@ -313,6 +309,11 @@ bool DeviceStep::EnqueueGradient(int64_t n, const Summing& summing, BeginSegment
       const int64_t least = kPartBytes / BytesOf(value_);
       // What is measured is not scaled, so it is a part by itself.
       if (begin == end || (begin > 0 && begin != graph().trainable && end - begin < least)) return;
+      if (dtype_ == DType::kFloat16 && begin < graph().trainable) {
+        device_->kernels().Unscale(scale_.Slice(0, {1}),
+                                   gradients_[kept_].Slice(begin, {end - begin}),
+                                   sums_.Slice(2, {1}));
+      }
       FinishPart({begin, end}, summing);
       end = begin;
     });

@@ -461,6 +461,59 @@ TEST_P(DeviceStepTest, InFloat16SmallGradientsSurviveByScalingAndOverflowsAreSee
   EXPECT_TRUE((*model)->is_known_finite());
 }
 
+// Of two parts, last layer first, one is not finite: the first layer's, by a feature near the end
+// of float32. Of a sum, too, whichever of its gradients that is.
+TEST_P(DeviceStepTest, SeesWhichPartOfTheGradientIsNotFinite) {
+  constexpr int64_t kWidth = 300;  // 90,300 parameters a layer
+  const auto model =
+      Model::Create(ParseModel("preset: PRESET_MLP hidden: [300]"), {kWidth}, Objective{kWidth}, 1,
+                    DType::kFloat32, Purpose::kTraining, *OpenTested(GetParam()), Keeping{1});
+  RUBATO_ASSERT_OK(model);
+  const int64_t layer = kWidth * kWidth + kWidth;
+  std::vector<float> parameters(2 * layer), gradient(2 * layer);
+  std::fill_n(parameters.begin() + layer - kWidth, kWidth, 1.0f);  // outputs of the first layer
+  std::fill_n(parameters.begin() + layer, kWidth, 10.0f);
+  std::fill_n(parameters.begin() + layer + kWidth, kWidth, -10.0f);
+  const std::vector<int32_t> labels = {1};
+  std::vector<bool> finite;
+  const auto run = [&](float feature, const Summing& summing) {
+    const std::vector<float> features(kWidth, feature);
+    finite.clear();
+    (*model)->GradientOnDevice(
+        parameters, features, {labels, {}}, /*key=*/0, TensorRef(gradient), summing,
+        [&](int64_t) { finite.push_back((*model)->is_known_finite()); }, AllHaveArrived);
+  };
+  const float huge = 3e38f;
+  const Summing kept = {0, false, false}, sum = {1, true, false};
+  for (int step = 0; step < 3; ++step) {  // as it comes, recorded, the recording
+    run(huge, Summing());
+    EXPECT_EQ(finite, (std::vector<bool>{true, false}));
+    run(1, Summing());
+    EXPECT_EQ(finite, (std::vector<bool>{true, true}));
+    for (const auto& [first, second] : {std::make_pair(huge, 1.0f), std::make_pair(1.0f, huge)}) {
+      run(first, kept);
+      run(second, sum);
+      EXPECT_EQ(finite, (std::vector<bool>{true, false}));
+    }
+    EXPECT_FALSE(std::isfinite(gradient[0]));
+    EXPECT_TRUE(std::isfinite(gradient[layer]));
+  }
+}
+
+// No factor of the loss has been sent by then.
+TEST_P(DeviceStepTest, InFloat16ZerosStayZerosInTheFirstMicroBatch) {
+  auto model = Model::Create(ParseModel("layers { linear { out_features: 1 } }"), {2},
+                             Objective{1, proto::Loss::NAME_MSE}, 1, DType::kFloat16,
+                             Purpose::kTraining, *OpenTested(GetParam()), Keeping{1});
+  RUBATO_ASSERT_OK(model);
+  const std::vector<float> parameters(3, 0.5f);
+  std::vector<float> gradient(3, 77);
+  (*model)->GradientOnDevice(parameters, {}, {}, /*key=*/0, TensorRef(gradient), Summing(), kIgnore,
+                             AllHaveArrived);
+  EXPECT_EQ(gradient, std::vector<float>(3));
+  EXPECT_TRUE((*model)->is_known_finite());
+}
+
 TEST(DeviceMemory, SaysWhatBatchWouldFit) {
   const Problem p = Mlp(64);
   EmulatedDeviceOptions options;
