@@ -123,9 +123,12 @@ class KernelSet {
                                  const ConstTensorRef& weight, const ConstTensorRef& statistics,
                                  const ConstTensorRef& dy, const TensorRef& dx,
                                  const TensorRef& dweight, const TensorRef& dbias) = 0;
+  // And, unless averages is null, BatchAverages of so many examples: where channels are last, more
+  // rows of x are one.
   virtual void BatchNorm(const ConstTensorRef& x, const ConstTensorRef& weight,
                          const ConstTensorRef& bias, double eps, const TensorRef& y,
-                         const TensorRef& statistics) = 0;
+                         const TensorRef& statistics, int64_t examples,
+                         const TensorRef& averages) = 0;
   virtual void BatchNormBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
                                  const ConstTensorRef& statistics, const ConstTensorRef& dy,
                                  const TensorRef& dx, const TensorRef& dweight,
@@ -134,8 +137,6 @@ class KernelSet {
                                      const ConstTensorRef& bias, const ConstTensorRef& mean,
                                      const ConstTensorRef& variance, double eps,
                                      const TensorRef& y) = 0;
-  virtual void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t plane, double eps,
-                             const TensorRef& averages) = 0;
 };
 
 // The CPU's. Its memory is the host's, and its work is done when a call returns.

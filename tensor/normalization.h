@@ -44,9 +44,9 @@ void BatchNormByStatistics(const ConstTensorRef& x, const ConstTensorRef& weight
 
 // What a batch of n examples adds to running averages: n times its means, then n times its unbiased
 // variances (dividing by the number of values less 1). statistics: what BatchNorm left, of
-// channels of `plane` values an example; averages: (2, channels). One value has no unbiased
-// variance: PyTorch refuses it, here it counts as 0.
-void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t plane, double eps,
+// channels of so many values; averages: (2, channels). One value has no unbiased variance: PyTorch
+// refuses it, here it counts as 0.
+void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t values, double eps,
                    const TensorRef& averages);
 
 }  // namespace rubato

@@ -195,7 +195,7 @@ void BatchNormByStatistics(const ConstTensorRef& x, const ConstTensorRef& weight
   });
 }
 
-void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t plane, double eps,
+void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t values, double eps,
                    const TensorRef& averages) {
   RUBATO_CHECK(statistics.size() == averages.size());
   ByDType(statistics, [&](auto zero) {
@@ -203,7 +203,7 @@ void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t plane, d
     const absl::Span<const T> saved = statistics.values<T>();
     const absl::Span<T> out = averages.values<T>();
     const int64_t channels = averages.size() / 2;
-    const double count = static_cast<double>(n * plane);
+    const double count = static_cast<double>(values);
     for (int64_t c = 0; c < channels; ++c) {
       const double inverse = saved[2 * c + 1];
       const double variance = 1 / (inverse * inverse) - eps;

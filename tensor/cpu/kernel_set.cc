@@ -171,8 +171,11 @@ class Cpu final : public KernelSet {
     rubato::GroupNormBackward(groups, x, weight, statistics, dy, dx, dweight, dbias);
   }
   void BatchNorm(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
-                 double eps, const TensorRef& y, const TensorRef& statistics) override {
+                 double eps, const TensorRef& y, const TensorRef& statistics, int64_t examples,
+                 const TensorRef& averages) override {
     rubato::BatchNorm(x, weight, bias, eps, y, statistics);
+    if (averages.is_null()) return;
+    BatchAverages(statistics, examples, x.dim(0) * x.dim(2), eps, averages);
   }
   void BatchNormBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
                          const ConstTensorRef& statistics, const ConstTensorRef& dy,
@@ -185,10 +188,6 @@ class Cpu final : public KernelSet {
                              const ConstTensorRef& variance, double eps,
                              const TensorRef& y) override {
     rubato::BatchNormByStatistics(x, weight, bias, mean, variance, eps, y);
-  }
-  void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t plane, double eps,
-                     const TensorRef& averages) override {
-    rubato::BatchAverages(statistics, n, plane, eps, averages);
   }
 };
 

@@ -52,6 +52,25 @@ struct Columns {
   int64_t rows_near() const { return std::min<int64_t>(rows, 3); }
 };
 
+// What a batch adds to the running averages of its channels, from what it leaves as statistics: as
+// BatchAverages (tensor/normalization.h).
+template <typename A>
+struct Averages {
+  double n, count, eps;  // examples; values of a channel
+  int64_t channels;
+  A* to;  // or null
+
+  RUBATO_HOST_DEVICE void Store(int64_t c, A mean, A inverse) const {
+    if (to == nullptr) return;
+    const double wide = inverse;
+    const double variance = 1 / (wide * wide) - eps;
+    to[c] = static_cast<A>(n * static_cast<double>(mean));
+    to[channels + c] = static_cast<A>(count > 1 ? n * (variance * count / (count - 1)) : 0.0);
+  }
+  // Of all channels.
+  int64_t bytes() const { return to == nullptr ? 0 : 2 * channels * SizeInBytes<A>(); }
+};
+
 // Distances of a column's values from the one near its mean, and their squares.
 template <typename T>
 struct ColumnDistances {
@@ -86,7 +105,8 @@ struct ColumnDistances {
 };
 
 // From the sums of groups of rows, of distances first, then of squares, mean and 1 / sqrt(variance
-// + eps) of each column. A block has kTile columns, in as many lanes as it has room for.
+// + eps) of each column, and the averages. A block has kTile columns, in as many lanes as it has
+// room for.
 template <typename T>
 struct ColumnStatistics {
   using A = Wide<T>;
@@ -98,6 +118,7 @@ struct ColumnStatistics {
   const A* sums;
   A eps;
   A* statistics;
+  Averages<A> averages;
 
   template <typename Block>
   RUBATO_HOST_DEVICE void operator()(Block& block) const {
@@ -129,15 +150,18 @@ struct ColumnStatistics {
       const A variance = shared[thread].second / count - distance * distance;
       A near;
       all.template NearMeans<1>(column, &near);
-      statistics[2 * column] = near + distance;
+      const A mean = near + distance;
       // Roundings may make it less than nothing; what is no number stays none.
-      statistics[2 * column + 1] = 1 / numbers::Sqrt((variance < 0 ? A(0) : variance) + eps);
+      const A inverse = 1 / numbers::Sqrt((variance < 0 ? A(0) : variance) + eps);
+      statistics[2 * column] = mean;
+      statistics[2 * column + 1] = inverse;
+      averages.Store(column, mean, inverse);
     });
   }
 
   Traffic Moves(int64_t) const {
     return {all.columns * (groups * 2 * SizeInBytes<A>() + all.rows_near() * SizeInBytes<T>()),
-            all.columns * 2 * SizeInBytes<A>(), SizeInBytes<A>()};
+            all.columns * 2 * SizeInBytes<A>() + averages.bytes(), SizeInBytes<A>()};
   }
 };
 
@@ -317,7 +341,8 @@ struct NormalizedColumnsBackward {
 template <typename T, typename Queue>
 void LaunchForward(Queue& queue, int64_t rows, int64_t columns, const ConstTensorRef& x,
                    const ConstTensorRef& weight, const ConstTensorRef& bias, double eps,
-                   const TensorRef& y, const TensorRef& statistics) {
+                   const TensorRef& y, const TensorRef& statistics,
+                   const Averages<Wide<T>>& averages) {
   using A = Wide<T>;
   const Columns<T> all = {rows, columns, Pointer<T>(x)};
   const RowGroups groups = RowGroupsOf(rows, 2 * columns);
@@ -328,8 +353,9 @@ void LaunchForward(Queue& queue, int64_t rows, int64_t columns, const ConstTenso
                              SumsTo<A>{partials, nullptr, sums});
   });
   using Last = ColumnStatistics<T>;
-  queue.Launch((columns + Last::kTile - 1) / Last::kTile, kUsualThreads,
-               Last{all, groups.count, partials, static_cast<A>(eps), Pointer<A>(statistics)});
+  queue.Launch(
+      (columns + Last::kTile - 1) / Last::kTile, kUsualThreads,
+      Last{all, groups.count, partials, static_cast<A>(eps), Pointer<A>(statistics), averages});
   ByWidth<T>(columns, MayHavePacks(x.address()) && MayHavePacks(y.address()), [&](auto width) {
     LaunchMapColumns<width()>(
         queue, rows, columns,

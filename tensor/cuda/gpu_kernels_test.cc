@@ -206,7 +206,7 @@ class GpuKernelsTest : public ::testing::TestWithParam<Parameter> {
     check(
         "batch norm", channels,
         [&](KernelSet& k, TensorRef y, TensorRef statistics) {
-          k.BatchNorm(As(x, shape), weight, bias, 1e-5, y, statistics);
+          k.BatchNorm(As(x, shape), weight, bias, 1e-5, y, statistics, 0, {});
         },
         [&](KernelSet& k, const Values& s, TensorRef dx, TensorRef dweight, TensorRef dbias) {
           k.BatchNormBackward(As(x, shape), weight, s, As(dy, shape), dx, dweight, dbias);
@@ -214,10 +214,9 @@ class GpuKernelsTest : public ::testing::TestWithParam<Parameter> {
     ExpectAlike("batch norm by statistics", {size}, [&](KernelSet& k, auto& out) {
       k.BatchNormByStatistics(As(x, shape), weight, bias, mean, variance, 1e-5, As(out[0], shape));
     });
-    Values statistics = Draw(2 * channels, 6);
-    for (int64_t c = 0; c < channels; ++c) statistics[2 * c + 1] = 0.25 + c % 5;
-    ExpectAlike("averages", {2 * channels}, [&](KernelSet& k, auto& out) {
-      k.BatchAverages(statistics, n, plane, 1e-5, out[0]);
+    // Of less examples than rows, as where the channels of planes are last.
+    ExpectAlike("averages", {size, 2 * channels, 2 * channels}, [&](KernelSet& k, auto& out) {
+      k.BatchNorm(As(x, shape), weight, bias, 1e-5, As(out[0], shape), out[1], (n + 2) / 3, out[2]);
     });
   }
 
@@ -314,12 +313,13 @@ TEST_P(GpuKernelsTest, OfLinearLayers) {
 TEST_P(GpuKernelsTest, OfPlanes) { CheckPlanes(5, 307); }
 TEST_P(GpuKernelsTest, OfLargePlanes) { CheckPlanes(2, 6083); }
 // Of one place: channels lie behind one another. By packs and single values, with rows for many
-// groups, for some and for less than a block has.
+// groups, for some, for less than a block has, and for one.
 TEST_P(GpuKernelsTest, OfPlanesOfOnePlace) {
   CheckPlanes(6083, 1);
   CheckPlanes(1037, 1, 24);
   CheckPlanes(2, 1, 48);
   CheckPlanes(30, 1, 150);
+  CheckPlanes(1, 1, 24);
 }
 
 // Means that are a thousand deviations from 0, and a first value that is far from all others; in
@@ -333,7 +333,7 @@ TEST_P(GpuKernelsTest, VariancesOfDistantValues) {
   }
   const Shape shape = {rows, channels, 1};
   ExpectAlike("statistics", {rows * channels, 2 * channels}, [&](KernelSet& k, auto& out) {
-    k.BatchNorm(As(x, shape), {}, {}, 1e-5, As(out[0], shape), out[1]);
+    k.BatchNorm(As(x, shape), {}, {}, 1e-5, As(out[0], shape), out[1], 0, {});
   });
 }
 

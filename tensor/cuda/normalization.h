@@ -249,21 +249,17 @@ struct ByStatistics {
   }
 };
 
+// What a batch of planes adds to the averages.
 template <typename A>
-struct Averages {
+struct PlaneAverages {
   const A* statistics;
-  int64_t channels;
-  double n, count, eps;  // count: values of a channel
-  A* averages;
+  batch_norm::Averages<A> averages;
 
   RUBATO_HOST_DEVICE void operator()(int64_t c) const {
-    const double inverse = statistics[2 * c + 1];
-    const double variance = 1 / (inverse * inverse) - eps;
-    averages[c] = static_cast<A>(n * static_cast<double>(statistics[2 * c]));
-    averages[channels + c] = static_cast<A>(count > 1 ? n * (variance * count / (count - 1)) : 0.0);
+    averages.Store(c, statistics[2 * c], statistics[2 * c + 1]);
   }
-  Traffic Moves(int64_t) const {
-    return {2 * channels * SizeInBytes<A>(), 2 * channels * SizeInBytes<A>(), SizeInBytes<A>()};
+  Traffic Moves(int64_t channels) const {
+    return {2 * channels * SizeInBytes<A>(), averages.bytes(), SizeInBytes<A>()};
   }
 };
 
@@ -318,14 +314,24 @@ class NormalizationKernels : public virtual DeviceKernels {
   }
 
   void BatchNorm(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
-                 double eps, const TensorRef& y, const TensorRef& statistics) override {
+                 double eps, const TensorRef& y, const TensorRef& statistics, int64_t examples,
+                 const TensorRef& averages) override {
     if (x.dim(2) > 1) {
       Forward(ChannelsOf(x), x.dim(1), kMaxThreads, x, weight, bias, eps, y, statistics);
-      return;
     }
     ByType<Queue>(x.dtype(), [&](auto zero) {
-      batch_norm::LaunchForward<decltype(zero)>(queue_, x.dim(0), x.dim(1), x, weight, bias, eps, y,
-                                                statistics);
+      using T = decltype(zero);
+      using A = Wide<T>;
+      const batch_norm::Averages<A> to = {static_cast<double>(examples),
+                                          static_cast<double>(x.dim(0) * x.dim(2)), eps, x.dim(1),
+                                          Pointer<A>(averages)};
+      if (x.dim(2) == 1) {
+        batch_norm::LaunchForward<T>(queue_, x.dim(0), x.dim(1), x, weight, bias, eps, y,
+                                     statistics, to);
+      } else if (!averages.is_null()) {
+        LaunchForEach(queue_, x.dim(1),
+                      normalization::PlaneAverages<A>{Pointer<A>(statistics), to});
+      }
     });
   }
   void BatchNormBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
@@ -357,18 +363,6 @@ class NormalizationKernels : public virtual DeviceKernels {
                                          Pointer<A>(bias), Pointer<A>(mean), Pointer<A>(variance),
                                          static_cast<A>(eps), Pointer<T>(y)});
     });
-  }
-  void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t plane, double eps,
-                     const TensorRef& averages) override {
-    const int64_t channels = averages.size() / 2;
-    const auto launch = [&](auto zero) {
-      using A = decltype(zero);
-      LaunchForEach(
-          queue_, channels,
-          normalization::Averages<A>{Pointer<A>(statistics), channels, static_cast<double>(n),
-                                     static_cast<double>(n * plane), eps, Pointer<A>(averages)});
-    };
-    statistics.dtype() == DType::kFloat64 ? launch(double()) : launch(float());
   }
 
  private:

@@ -173,9 +173,10 @@ class RoundedKernels final : public KernelSet {
          InFloat32(dweight), InFloat32(dbias));
   }
   void BatchNorm(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
-                 double eps, const TensorRef& y, const TensorRef& statistics) override {
+                 double eps, const TensorRef& y, const TensorRef& statistics, int64_t examples,
+                 const TensorRef& averages) override {
     Call(&KernelSet::BatchNorm, x, InFloat32(weight), InFloat32(bias), eps, y,
-         InFloat32(statistics));
+         InFloat32(statistics), examples, InFloat32(averages));
   }
   void BatchNormBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
                          const ConstTensorRef& statistics, const ConstTensorRef& dy,
@@ -190,10 +191,6 @@ class RoundedKernels final : public KernelSet {
                              const TensorRef& y) override {
     Call(&KernelSet::BatchNormByStatistics, x, InFloat32(weight), InFloat32(bias), InFloat32(mean),
          InFloat32(variance), eps, y);
-  }
-  void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t plane, double eps,
-                     const TensorRef& averages) override {
-    Call(&KernelSet::BatchAverages, InFloat32(statistics), n, plane, eps, InFloat32(averages));
   }
 
  private:

@@ -141,10 +141,8 @@ class BatchNormLayer : public NormLayer {
           context.buffers.Slice(channels_, {channels_}), eps_, y);
       return;
     }
-    context.kernels->BatchNorm(planes, Weight(parameters), Bias(parameters), eps_, y,
-                               context.saved);
-    if (context.statistics.is_null()) return;
-    context.kernels->BatchAverages(context.saved, x.dim(0), Planes(x)[2], eps_, context.statistics);
+    context.kernels->BatchNorm(planes, Weight(parameters), Bias(parameters), eps_, y, context.saved,
+                               x.dim(0), context.statistics);
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,
