@@ -13,7 +13,6 @@
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/column_sums.h"
 #include "tensor/cuda/divisor.h"
-#include "tensor/cuda/map_columns.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/pack.h"
 #include "tensor/tensor.h"

@@ -3,7 +3,6 @@
 #define RUBATO_TENSOR_CUDA_ENDS_H_
 
 #include <cmath>
-#include <type_traits>
 
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/embeddings.h"
@@ -247,19 +246,13 @@ class EndKernels : public virtual DeviceKernels {
     ByType<Queue>(logits.dtype(), [&](auto zero) {
       using T = decltype(zero);
       constexpr int64_t kWidth = PackWidth<T>();
-      const auto launch = [&](auto is_whole) {
+      ByWholeness<T>(classes, {logits.address(), gradient.address()}, [&](auto is_whole) {
         queue_.Launch(labels.size(), ThreadsFor((classes + kWidth - 1) / kWidth),
                       ends::CrossEntropyRow<T, is_whole()>{
                           classes, options.label_smoothing, options.gradient_scale,
                           options.ignore_index, Pointer<T>(logits), Pointer<int32_t>(labels),
                           Pointer<float>(scale), Pointer<T>(gradient), Pointer<double>(rows)});
-      };
-      if (classes % kWidth == 0 && MayHavePacks(logits.address()) &&
-          MayHavePacks(gradient.address())) {
-        launch(std::true_type());
-      } else {
-        launch(std::false_type());
-      }
+      });
     });
     AddUp(labels.size(), rows, sums);
   }

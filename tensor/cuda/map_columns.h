@@ -3,7 +3,6 @@
 #define RUBATO_TENSOR_CUDA_MAP_COLUMNS_H_
 
 #include <cstdint>
-#include <type_traits>
 
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/divisor.h"
@@ -62,17 +61,6 @@ void LaunchMapColumns(Queue& queue, int64_t rows, int64_t columns, const F& f) {
   int each = Kernel::kMostRows;
   while (each > 1 && blocks_of(each) < kProcessors) each /= 2;
   queue.Launch(blocks_of(each), kUsualThreads, Kernel{rows, columns, tile, each, tiles, f});
-}
-
-// use(width) with the values of a pack or, where no packs may lie, 1.
-template <typename T, typename Use>
-void ByWidth(int64_t columns, bool has_packs, Use use) {
-  constexpr int kWidth = PackWidth<T>();
-  if (has_packs && columns % kWidth == 0) {
-    use(std::integral_constant<int, kWidth>());
-  } else {
-    use(std::integral_constant<int, 1>());
-  }
 }
 
 }  // namespace rubato

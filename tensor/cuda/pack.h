@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
+#include <type_traits>
 
 #include "common/base/host_device.h"
 
@@ -108,6 +110,25 @@ RUBATO_HOST_DEVICE void LoadValues(const T* from, T* to) {
   }
   RUBATO_UNROLL
   for (int k = 0; k < kWidth; ++k) to[k] = from[k];
+}
+
+// use(width) with the values of a pack or, where no packs may lie, 1.
+template <typename T, typename Use>
+void ByWidth(int64_t columns, bool has_packs, Use use) {
+  constexpr int kWidth = PackWidth<T>();
+  if (has_packs && columns % kWidth == 0) {
+    use(std::integral_constant<int, kWidth>());
+  } else {
+    use(std::integral_constant<int, 1>());
+  }
+}
+
+// use(true_type()) if packs may lie in all rows from these addresses on, else use(false_type()).
+template <typename T, typename Use>
+void ByWholeness(int64_t columns, std::initializer_list<const void*> addresses, Use use) {
+  bool is_whole = columns % PackWidth<T>() == 0;
+  for (const void* const address : addresses) is_whole = is_whole && MayHavePacks(address);
+  is_whole ? use(std::true_type()) : use(std::false_type());
 }
 
 }  // namespace rubato

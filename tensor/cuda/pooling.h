@@ -4,7 +4,6 @@
 #define RUBATO_TENSOR_CUDA_POOLING_H_
 
 #include "tensor/cuda/block.h"
-#include "tensor/cuda/map_columns.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/pack.h"
 #include "tensor/cuda/pooling_sides.h"

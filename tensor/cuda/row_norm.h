@@ -6,8 +6,6 @@
 #define RUBATO_TENSOR_CUDA_ROW_NORM_H_
 
 #include <cstdint>
-#include <initializer_list>
-#include <type_traits>
 
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/numbers.h"
@@ -177,14 +175,6 @@ template <typename T>
 int ThreadsForRow(int64_t columns) {
   constexpr int64_t kOfThread = int64_t{kAhead} * PackWidth<T>();
   return ThreadsFor((columns + kOfThread - 1) / kOfThread);
-}
-
-// use(true_type()) if packs may lie in all rows, else use(false_type()).
-template <typename T, typename Use>
-void ByWholeness(int64_t columns, std::initializer_list<const void*> addresses, Use use) {
-  bool is_whole = columns % PackWidth<T>() == 0;
-  for (const void* const address : addresses) is_whole = is_whole && MayHavePacks(address);
-  is_whole ? use(std::true_type()) : use(std::false_type());
 }
 
 // As KernelSet::LayerNorm.
