@@ -143,6 +143,11 @@ void RaiseDescriptorLimit() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);  // else it stays as it is
 }
 
+gpr_timespec DeadlineIn(absl::Duration after) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(absl::ToInt64Nanoseconds(after), GPR_TIMESPAN));
+}
+
 bool IsFromConnecting(absl::string_view message) {
   return absl::StartsWith(message, "failed to connect to all addresses");
 }

@@ -2,6 +2,8 @@
 #ifndef RUBATO_COMMON_WIRE_CHANNEL_H_
 #define RUBATO_COMMON_WIRE_CHANNEL_H_
 
+#include <grpc/support/time.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -96,6 +98,9 @@ void SilenceGrpc();
 
 // Whether `message` is gRPC's error for a call that could not connect.
 bool IsFromConnecting(absl::string_view message);
+
+// When gRPC is to stop waiting: `after` from now, by a clock that nobody sets.
+gpr_timespec DeadlineIn(absl::Duration after);
 
 // The same code and message. But if the connection failed because one end refused the other's
 // certificate, Unauthenticated with a sentence that says so; if that is only possible, Unavailable

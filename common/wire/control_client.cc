@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/address.h"
 #include "common/base/exit_code.h"
 #include "common/base/monotonic.h"
@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
   const auto reach = [&]() -> absl::Status {
     look_again();
     why_not.clear();
-    if (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kTry))) {
+    if (!channel->WaitForConnected(DeadlineIn(kTry))) {
       const absl::Status why = WhyNotConnected(channel);
       why_not = std::string(why.message());
       return why;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/lease.h"
 #include "common/wire/channel.h"
 #include "common/wire/control_methods.h"
@@ -63,7 +63,7 @@ void Heartbeat::Run() {
       if (stopped_) return;
       beat_ = &context;
     }
-    context.set_deadline(absl::ToChronoTime(absl::Now() + interval_));
+    context.set_deadline(DeadlineIn(interval_));
     context.set_wait_for_ready(true);
     grpc::Status status;
     if (caller_.has_value() && !caller_->is_welcome(MonotonicNow())) {

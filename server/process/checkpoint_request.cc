@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
 #include "common/wire/control_methods.h"
@@ -19,7 +19,7 @@ absl::Status RequestCheckpoint(const std::string& address, const ConnectionOptio
                                absl::Duration patience) {
   const std::shared_ptr<grpc::Channel> channel = MakeChannel(address, connection);
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
+  context.set_deadline(DeadlineIn(patience));
   if (std::optional<Caller> caller = connection.credentials.NewCaller()) {
     // One that is frozen takes the connection and says nothing.
     RUBATO_RETURN_IF_ERROR(

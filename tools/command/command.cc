@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -19,7 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/address.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
@@ -35,12 +34,6 @@
 namespace rubato {
 namespace {
 
-// gRPC takes deadlines by the wall clock, and turns them into its own at once: one that is kept by
-// that would be another when the clock is set.
-std::chrono::system_clock::time_point ForGrpc(absl::Time deadline) {
-  return absl::ToChronoTime(absl::Now() + (deadline - MonotonicNow()));
-}
-
 enum class Connection { kMade, kRefused, kSilence };
 
 // Ends at the first refusal: a job that runs listens. Silence is that of one that is frozen, or of
@@ -52,7 +45,7 @@ Connection Connect(grpc::Channel& channel, absl::Time deadline) {
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
       return Connection::kRefused;
     }
-    if (!channel.WaitForStateChange(state, ForGrpc(deadline))) {
+    if (!channel.WaitForStateChange(state, DeadlineIn(deadline - MonotonicNow()))) {
       return Connection::kSilence;
     }
   }
@@ -218,7 +211,7 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
   RUBATO_ASSIGN_OR_RETURN(const Pass pass, FindPass(peer.folder, is_of_folder, changes));
   if (changes && !pass.token.empty()) request.set_token(pass.token);
   grpc::ClientContext context;
-  context.set_deadline(ForGrpc(deadline));
+  context.set_deadline(DeadlineIn(deadline - MonotonicNow()));
   proto::CommandReply reply;
   const absl::Status status = [&]() -> absl::Status {
     if (pass.key.has_value()) {
