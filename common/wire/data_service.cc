@@ -11,7 +11,6 @@
 #include "common/wire/channel.h"
 #include "common/wire/data_stream.h"
 #include "common/wire/event_queue.h"
-#include "common/wire/hello.h"
 #include "common/wire/shared_segment.h"
 #include "common/wire/stream_opening.h"
 
@@ -108,10 +107,7 @@ class DataService::Stream : public DataStream {
         call_.Read(message, tag);
       }
     };
-    until_read_.Set(service_->queue_.get(),
-                    gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                                 gpr_time_from_nanos(absl::ToInt64Nanoseconds(wait), GPR_TIMESPAN)),
-                    &may_read_);
+    until_read_.Set(service_->queue_.get(), DeadlineIn(wait), &may_read_);
   }
   void StartWrite(const grpc::ByteBuffer& message, Tag* tag) override { call_.Write(message, tag); }
   void StartFinish(const absl::Status& status, Tag* tag) override {
@@ -155,54 +151,6 @@ class DataService::Stream : public DataStream {
   bool has_peer_ = false;          // of this job
 };
 
-// Hellos, answered on the queue of the streams.
-class DataService::Hellos
-    : public proto::Authentication::WithRawMethod_Hello<proto::Authentication::Service> {
- public:
-  Hellos(const Gate& gate, DataService* service) : gate_(gate), service_(*service) {}
-
-  // Waits for the next one.
-  void Await() ABSL_LOCKS_EXCLUDED(service_.mutex_) {
-    {
-      absl::MutexLock lock(&service_.mutex_);
-      ++service_.open_hellos_;
-    }
-    auto* call = new Call;
-    call->came = [this, call](bool ok) {
-      if (!ok) {  // the server is shutting down
-        End(call);
-        return;
-      }
-      Await();
-      const absl::StatusOr<grpc::ByteBuffer> answer = AnswerHello(gate_, call->request);
-      call->responder.Finish(answer.value_or(grpc::ByteBuffer()), ToGrpc(answer.status()),
-                             &call->answered);
-    };
-    call->answered = [this, call](bool) { End(call); };
-    RequestHello(&call->context, &call->request, &call->responder, service_.queue_.get(),
-                 service_.queue_.get(), &call->came);
-  }
-
- private:
-  struct Call {
-    grpc::ServerContext context;
-    grpc::ByteBuffer request;
-    grpc::ServerAsyncResponseWriter<grpc::ByteBuffer> responder{&context};
-    Tag came, answered;
-  };
-
-  void End(Call* call) ABSL_LOCKS_EXCLUDED(service_.mutex_) {
-    DataService& service = service_;  // the tag that runs goes with the call
-    delete call;
-    absl::MutexLock lock(&service.mutex_);
-    --service.open_hellos_;
-    service.NotifyIfEmpty();
-  }
-
-  const Gate& gate_;
-  DataService& service_;
-};
-
 struct DataService::TaskDue {
   Tag tag;
   grpc::Alarm alarm;
@@ -234,6 +182,7 @@ void DataService::Stop() {
       NotifyIfEmpty();
     });
     empty.WaitForNotification();
+    if (hellos_ != nullptr) hellos_->AwaitNone();
     {
       absl::MutexLock lock(&post_mutex_);
       closed_ = true;
@@ -256,7 +205,7 @@ void DataService::Stop() {
 void DataService::Register(grpc::ServerBuilder* builder) {
   builder->RegisterAsyncGenericService(&service_);
   if (const Gate* gate = credentials_.gate(); gate != nullptr) {
-    hellos_ = std::make_unique<Hellos>(*gate, this);
+    hellos_ = std::make_unique<HelloService>(gate);
     builder->RegisterService(hellos_.get());
   }
   queue_ = builder->AddCompletionQueue();
@@ -265,7 +214,7 @@ void DataService::Register(grpc::ServerBuilder* builder) {
 void DataService::Start(Callbacks callbacks) {
   callbacks_ = std::move(callbacks);
   Accept();
-  if (hellos_ != nullptr) hellos_->Await();
+  if (hellos_ != nullptr) hellos_->Start(queue_.get());
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -339,7 +288,7 @@ void DataService::Remove(uint64_t stream) {
 }
 
 void DataService::NotifyIfEmpty() {
-  if (when_empty_ == nullptr || !streams_.empty() || open_hellos_ > 0) return;
+  if (when_empty_ == nullptr || !streams_.empty()) return;
   std::exchange(when_empty_, nullptr)->Notify();
 }
 

@@ -28,6 +28,7 @@
 #include "common/frames/received_values.h"
 #include "common/wire/channel.h"
 #include "common/wire/connection_options.h"
+#include "common/wire/hello.h"
 #include "common/wire/refusals.h"
 #include "common/wire/shared_arena.h"
 
@@ -55,7 +56,10 @@ class DataService {
               const RateLimit& limit = RateLimit(kMaxMessagesAtOnce, kBetweenMessages));
   ~DataService();
 
-  // Before the server is built, whose hellos it answers, too (HelloBy::kService).
+  // Before the server is built, whose hellos it answers, too. Its queue's thread reads all of the
+  // server's connections, if no other queue of the server listens and none of its services is one
+  // of gRPC's callbacks, whose threads would read half of them: that would take a third of a
+  // stream's speed.
   void Register(grpc::ServerBuilder* builder);
   // After it is built.
   void Start(Callbacks callbacks) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -81,7 +85,6 @@ class DataService {
 
  private:
   class Stream;
-  class Hellos;
   struct TaskDue;
   using Tag = std::function<void(bool ok)>;
 
@@ -102,7 +105,7 @@ class DataService {
   const std::shared_ptr<Refusals> refusals_;
   const RateLimit limit_;
   grpc::AsyncGenericService service_;
-  std::unique_ptr<Hellos> hellos_;  // null if nobody is asked for a key
+  std::unique_ptr<HelloService> hellos_;  // null if nobody is asked for a key
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   Callbacks callbacks_;
   bool stopped_ = false;
@@ -116,8 +119,7 @@ class DataService {
   absl::flat_hash_map<uint64_t, std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> held_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
-  int open_hellos_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Closing: told when the last stream and hello are gone.
+  // Closing: told when the last stream is gone.
   absl::Notification* when_empty_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 

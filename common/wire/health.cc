@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "common/base/status.h"
+#include "common/wire/channel.h"
 #include "common/wire/connections.h"
 #include "common/wire/http2_opening.h"
 
@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<HealthListener>> HealthListener::Listen(
 
 HealthListener::~HealthListener() {
   if (acceptor_ != nullptr) acceptor_->Stop();
-  if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(absl::Now()));
+  if (server_ != nullptr) server_->Shutdown(DeadlineIn(absl::ZeroDuration()));
 }
 
 void HealthListener::SetReady(bool is_ready) {

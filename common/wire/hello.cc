@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
@@ -11,6 +11,9 @@
 
 namespace rubato {
 
+namespace {
+
+// What `gate` answers to the bytes of a hello.
 absl::StatusOr<grpc::ByteBuffer> AnswerHello(const Gate& gate, const grpc::ByteBuffer& request) {
   proto::HelloRequest hello;
   if (request.Length() > kMaxHelloBytes || !FromBytes(request, &hello)) {
@@ -21,14 +24,14 @@ absl::StatusOr<grpc::ByteBuffer> AnswerHello(const Gate& gate, const grpc::ByteB
   return ToBytes(answer);
 }
 
-grpc::ServerUnaryReactor* HelloService::Hello(grpc::CallbackServerContext* context,
-                                              const grpc::ByteBuffer* request,
-                                              grpc::ByteBuffer* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  absl::StatusOr<grpc::ByteBuffer> answer = AnswerHello(gate_, *request);
-  if (answer.ok()) *reply = *std::move(answer);
-  reactor->Finish(ToGrpc(answer.status()));
-  return reactor;
+}  // namespace
+
+void HelloService::Start(grpc::ServerCompletionQueue* queue) {
+  calls_.Start(
+      [this, queue](grpc::ServerContext* context, grpc::ByteBuffer* request,
+                    UnaryCalls::Responder* responder,
+                    void* tag) { RequestHello(context, request, responder, queue, queue, tag); },
+      [this](UnaryCalls::Call* call) { call->Answer(AnswerHello(gate_, call->request())); });
 }
 
 absl::Status OnHelloAnswered(const grpc::Status& status, const proto::HelloReply& reply,
@@ -51,7 +54,7 @@ absl::Status SayHello(const std::shared_ptr<grpc::Channel>& channel, absl::Durat
   constexpr absl::Duration kLook = absl::Milliseconds(100);
   const std::unique_ptr<proto::Authentication::Stub> stub = proto::Authentication::NewStub(channel);
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  context.set_deadline(DeadlineIn(timeout));
   proto::HelloRequest request;
   request.set_hello(caller->Hello());
   grpc::CompletionQueue queue;
@@ -62,8 +65,7 @@ absl::Status SayHello(const std::shared_ptr<grpc::Channel>& channel, absl::Durat
   void* tag;
   bool ok;
   const auto ends = [&](absl::Duration within) {
-    return queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + within)) !=
-           grpc::CompletionQueue::TIMEOUT;
+    return queue.AsyncNext(&tag, &ok, DeadlineIn(within)) != grpc::CompletionQueue::TIMEOUT;
   };
   while (!ends(kLook)) {
     if (cancelled && cancelled()) context.TryCancel();
@@ -80,7 +82,7 @@ absl::Status WhyNotConnected(const std::shared_ptr<grpc::Channel>& channel) {
   if (channel->GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return nobody;
   // A call that does not wait ends with what kept the channel from connecting last.
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Milliseconds(100)));
+  context.set_deadline(DeadlineIn(absl::Milliseconds(100)));
   proto::HelloReply reply;
   const absl::Status status = FromGrpc(
       proto::Authentication::NewStub(channel)->Hello(&context, proto::HelloRequest(), &reply));

@@ -12,28 +12,28 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/wire/authentication.h"
+#include "common/wire/unary_calls.h"
 #include "proto/authentication.grpc.pb.h"
 
 namespace rubato {
 
-// What `gate` answers to the bytes of a hello: reads nothing longer than kMaxHelloBytes. As
-// Gate::Welcome.
-absl::StatusOr<grpc::ByteBuffer> AnswerHello(const Gate& gate, const grpc::ByteBuffer& request);
-
-// Answers callers whom nobody knows yet, and keeps nothing. A service of gRPC's callbacks slows
-// data streams of the same server: where there are some they answer (data_service.h).
+// Answers callers whom nobody knows yet, and keeps nothing.
 class HelloService
-    : public proto::Authentication::WithRawCallbackMethod_Hello<proto::Authentication::Service> {
+    : public proto::Authentication::WithRawMethod_Hello<proto::Authentication::Service> {
  public:
   // `gate` must outlive it.
   explicit HelloService(const Gate* gate) : gate_(*gate) {}
 
-  grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* request,
-                                  grpc::ByteBuffer* reply) override;
+  // From now on answers, as Gate::Welcome, on the thread of `queue`, which is of its server's.
+  // Reads nothing longer than kMaxHelloBytes.
+  void Start(grpc::ServerCompletionQueue* queue);
+
+  // Before the queue is shut down.
+  void AwaitNone() { calls_.AwaitNone(); }
 
  private:
   const Gate& gate_;
+  UnaryCalls calls_;
 };
 
 // Handles the result of a hello that was sent for `caller`. Unauthenticated if the server does not

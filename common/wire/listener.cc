@@ -2,7 +2,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
 #include "common/wire/http2_opening.h"
@@ -18,17 +17,12 @@ bool WantsAny(const std::string& addresses) { return absl::StrContains(addresses
 
 absl::StatusOr<Listener> Listener::Listen(
     const std::string& addresses, const ConnectionOptions& connection, Acceptor::Warn warn,
-    absl::FunctionRef<void(grpc::ServerBuilder*)> add_services, HelloBy hello_by,
-    Accepting accepting) {
+    absl::FunctionRef<void(grpc::ServerBuilder*)> add_services, Accepting accepting) {
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Acceptor> acceptor, Acceptor::Listen(addresses));
   Listener listener;
   grpc::ServerBuilder builder;
   ConfigureServer(connection, &builder);
   Acceptor::Take take = Acceptor::ToServerOf(&builder, connection.credentials.OfServer());
-  if (connection.credentials.gate() != nullptr && hello_by == HelloBy::kListener) {
-    listener.hello_ = std::make_unique<HelloService>(connection.credentials.gate());
-    builder.RegisterService(listener.hello_.get());
-  }
   add_services(&builder);
   listener.server_ = builder.BuildAndStart();
   if (listener.server_ == nullptr) return absl::InternalError("gRPC's server does not start");
@@ -62,7 +56,7 @@ std::shared_ptr<grpc::Channel> Listener::OwnChannel() const {
 
 void Listener::Shutdown() {
   acceptor_->Stop();
-  server_->Shutdown(absl::ToChronoTime(absl::Now()));
+  server_->Shutdown(DeadlineIn(absl::ZeroDuration()));
 }
 
 }  // namespace rubato

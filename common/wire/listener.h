@@ -1,5 +1,5 @@
-// Where a process listens: its gRPC server, with the settings of a job's servers. It answers
-// hellos; the services authenticate each call.
+// Where a process listens: its gRPC server, with the settings of a job's servers. The services
+// authenticate each call.
 #ifndef RUBATO_COMMON_WIRE_LISTENER_H_
 #define RUBATO_COMMON_WIRE_LISTENER_H_
 
@@ -14,12 +14,8 @@
 #include "absl/status/statusor.h"
 #include "common/wire/acceptor.h"
 #include "common/wire/connection_options.h"
-#include "common/wire/hello.h"
 
 namespace rubato {
-
-// Who answers hellos, where a key is asked for: the listener itself, or a service of its server.
-enum class HelloBy { kListener, kService };
 
 // When connections are accepted: at once, or from the call of Accept on; until then callers wait.
 enum class Accepting { kAtOnce, kLater };
@@ -32,7 +28,6 @@ class Listener {
   static absl::StatusOr<Listener> Listen(const std::string& addresses,
                                          const ConnectionOptions& connection, Acceptor::Warn warn,
                                          absl::FunctionRef<void(grpc::ServerBuilder*)> add_services,
-                                         HelloBy hello_by = HelloBy::kListener,
                                          Accepting accepting = Accepting::kAtOnce);
 
   // Of one that is Accepting::kLater: once.
@@ -50,7 +45,6 @@ class Listener {
  private:
   Listener() = default;
 
-  std::unique_ptr<HelloService> hello_;  // null if nobody is asked for a key
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Acceptor> acceptor_;  // goes first
   std::string address_;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <variant>
 
 #include "absl/base/thread_annotations.h"
@@ -24,7 +25,9 @@
 #include "common/wire/connection_options.h"
 #include "common/wire/connections.h"
 #include "common/wire/credentials.h"
+#include "common/wire/hello.h"
 #include "common/wire/refusals.h"
+#include "common/wire/unary_calls.h"
 #include "proto/cluster.grpc.pb.h"
 #include "server/coordinator/commands.h"
 #include "server/coordinator/coordinator.h"
@@ -35,11 +38,11 @@ namespace rubato {
 
 // Receives messages from gRPC as bytes, so that the caller is authenticated before any of them is
 // parsed.
-using RawCoordination = proto::Coordination::WithRawCallbackMethod_Join<
-    proto::Coordination::WithRawCallbackMethod_Heartbeat<
-        proto::Coordination::WithRawCallbackMethod_Command<proto::Coordination::Service>>>;
+using RawCoordination =
+    proto::Coordination::WithRawMethod_Join<proto::Coordination::WithRawMethod_Heartbeat<
+        proto::Coordination::WithRawMethod_Command<proto::Coordination::Service>>>;
 
-class ClusterService : public RawCoordination {
+class ClusterService : private RawCoordination {
  public:
   // None of them may block for long.
   struct Outlets {
@@ -61,16 +64,17 @@ class ClusterService : public RawCoordination {
   // Commands that change the job must show it; before, there are none.
   void SetToken(std::string token) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Join(
-      grpc::CallbackServerContext* context) override;
+  // What else its server has: a data service, whose queue's thread reads the connections and
+  // answers hellos, or nothing.
+  enum class Beside { kDataService, kNothing };
 
-  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
-                                      const grpc::ByteBuffer* request,
-                                      grpc::ByteBuffer* reply) override;
-
-  grpc::ServerUnaryReactor* Command(grpc::CallbackServerContext* context,
-                                    const grpc::ByteBuffer* request,
-                                    grpc::ByteBuffer* reply) override;
+  // Before the server is built.
+  void Register(Beside beside, grpc::ServerBuilder* builder);
+  // After it is built: takes calls, on a thread of its own.
+  void Start();
+  // Waits for the calls to end and the thread to stop. When the server has been shut down, and
+  // before it is destroyed.
+  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What happens in this process: shard 0 says something (it is kOwnShard), a signal, a failure.
   // Any thread.
@@ -129,11 +133,18 @@ class ClusterService : public RawCoordination {
   using Task = std::variant<coordinator::Collect, coordinator::Restore, coordinator::SaveValues,
                             coordinator::WriteCheckpoint>;
 
+  void Run();
+  // Waits for the next peer's call.
+  void AwaitJoin() ABSL_LOCKS_EXCLUDED(mutex_);
+  // One that has come.
+  void OnJoin(Call* call) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnHeartbeat(UnaryCalls::Call* call) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnCommand(UnaryCalls::Call* call) ABSL_LOCKS_EXCLUDED(mutex_);
   // The role of the caller that begins a call of `method`, or why it is refused. For a call that
   // will send messages, also the flag to set for each message.
-  absl::StatusOr<Role> Admit(const grpc::CallbackServerContext& context, absl::string_view method,
+  absl::StatusOr<Role> Admit(const grpc::ServerContext& context, absl::string_view method,
                              Connections::HasRead* has_read = nullptr);
-  void Refuse(const grpc::CallbackServerContext& context, const absl::Status& why);
+  void Refuse(const grpc::ServerContext& context, const absl::Status& why);
   // Does what comes of the event. Returns what the person who asked is answered; OK if none did.
   absl::StatusOr<std::string> Handle(const coordinator::Event& event)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -168,10 +179,16 @@ class ClusterService : public RawCoordination {
   const std::shared_ptr<Connections> connections_;
   const std::shared_ptr<Refusals> refusals_;
 
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<HelloService> hellos_;  // null if others answer them, or nobody asks for a key
+  UnaryCalls heartbeats_, command_calls_;
+  std::thread thread_;
+
   MonotonicMutex mutex_;
   Commands commands_ ABSL_GUARDED_BY(mutex_);
   Coordinator core_ ABSL_GUARDED_BY(mutex_);
   const std::unique_ptr<RecordingWriter> recording_ ABSL_GUARDED_BY(mutex_);
+  int open_joins_ ABSL_GUARDED_BY(mutex_) = 0;             // with the one that is waited for
   std::map<PeerId, Call*> calls_ ABSL_GUARDED_BY(mutex_);  // each deletes itself when it is done
   PeerId last_peer_ ABSL_GUARDED_BY(mutex_) = kOwnShard;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);

@@ -123,8 +123,9 @@ TEST_F(ClusterServiceTest, OfTooManyWhoCallAndSayNothingSomeAreRefused) {
   ClusterService service(Coordinator(SmallJob(), kDigest, "1.0", {}, MonotonicNow()), nullptr,
                          outlets_, &log_);
   grpc::ServerBuilder builder;
-  builder.RegisterService(&service);
+  service.Register(ClusterService::Beside::kNothing, &builder);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  service.Start();
   const auto stub = proto::Coordination::NewStub(server->InProcessChannel({}));
   grpc::CompletionQueue queue;
   std::vector<std::unique_ptr<SilentCall>> calls;
@@ -150,6 +151,7 @@ TEST_F(ClusterServiceTest, OfTooManyWhoCallAndSayNothingSomeAreRefused) {
   for (bool ok = false; others < kMaxSilent && queue.Next(&call, &ok); ++others) EXPECT_FALSE(ok);
   queue.Shutdown();
   server->Shutdown();
+  service.Stop();
 }
 
 }  // namespace

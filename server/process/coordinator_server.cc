@@ -103,6 +103,7 @@ void CoordinatorServer::Stop() {  // before the service goes
   watch_.reset();
   if (host_.has_value()) host_->Stop();
   if (listener_.has_value()) listener_->Shutdown();
+  service_.Stop();
 }
 
 ShardHost::Remains CoordinatorServer::TakeRemains() {
@@ -114,13 +115,25 @@ ShardHost::Remains CoordinatorServer::TakeRemains() {
 absl::Status CoordinatorServer::Listen() {
   const std::string& listen = options_.listen.empty() ? job_.cluster().address() : options_.listen;
   const auto ask = [this](std::shared_ptr<void> asked) { service_.Ask(std::move(asked)); };
-  if (host_.has_value()) return host_->Start(0, listen, &service_, ask);
+  if (host_.has_value()) {
+    RUBATO_RETURN_IF_ERROR(host_->Start(
+        0, listen,
+        [this](grpc::ServerBuilder* builder) {
+          service_.Register(ClusterService::Beside::kDataService, builder);
+        },
+        ask));
+    service_.Start();
+    return absl::OkStatus();
+  }
   RUBATO_ASSIGN_OR_RETURN(
       listener_,
       Listener::Listen(
           listen, options_.connection, [this](const std::string& text) { log_.Warning(text); },
-          [this](grpc::ServerBuilder* builder) { builder->RegisterService(&service_); },
-          HelloBy::kListener, Accepting::kLater));
+          [this](grpc::ServerBuilder* builder) {
+            service_.Register(ClusterService::Beside::kNothing, builder);
+          },
+          Accepting::kLater));
+  service_.Start();
   watch_.emplace(
       options_.connection.lease,
       [ask](std::function<void()> answer) {
@@ -214,9 +227,15 @@ absl::Status TellOfEnd(const proto::Job& job, const ServerOptions& options,
       Listener::Listen(
           options.listen.empty() ? job.cluster().address() : options.listen, options.connection,
           [&log](const std::string& text) { log.Warning(text); },
-          [&service](grpc::ServerBuilder* builder) { builder->RegisterService(&service); }));
+          [&service](grpc::ServerBuilder* builder) {
+            service.Register(ClusterService::Beside::kNothing, builder);
+          },
+          Accepting::kLater));
+  service.Start();
+  listener.Accept();
   TellOfEnd(signals, log, &service);
   listener.Shutdown();
+  service.Stop();
   return absl::OkStatus();
 }
 

@@ -190,7 +190,7 @@ absl::Status ShardTerm::Serve(const std::string& listen) {
       job_, job_digest_, options_.connection, &log_,
       [&control](const proto::PeerMessage& message) { control->Send(message); },
       std::move(shard_recording), std::move(remains_));
-  RUBATO_RETURN_IF_ERROR(host.Start(options_.shard, listen, nullptr));
+  RUBATO_RETURN_IF_ERROR(host.Start(options_.shard, listen));
   address_ = host.address();
   log_.Info("listening", {{"address", address_}});
 

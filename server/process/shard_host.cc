@@ -61,7 +61,7 @@ ShardHost::Remains ShardHost::TakeRemains() {
   return {shard_.has_value() ? shard_->TakeKept() : std::move(kept_), memory_};
 }
 
-absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Service* cluster,
+absl::Status ShardHost::Start(int shard, const std::string& listen, const AddServices& add_cluster,
                               Ask ask_cluster) {
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values,
                           FloatValues::Create(job_, shard, memory_));
@@ -90,14 +90,13 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
   };
   RUBATO_ASSIGN_OR_RETURN(parts_, PartFiles::Create(job_, shard, std::move(outlets)));
   RUBATO_ASSIGN_OR_RETURN(
-      listener_,
-      Listener::Listen(
-          listen, connection_, [this](const std::string& text) { log_.Warning(text); },
-          [&](grpc::ServerBuilder* builder) {
-            data_.Register(builder);
-            if (cluster != nullptr) builder->RegisterService(cluster);
-          },
-          HelloBy::kService, cluster == nullptr ? Accepting::kAtOnce : Accepting::kLater));
+      listener_, Listener::Listen(
+                     listen, connection_, [this](const std::string& text) { log_.Warning(text); },
+                     [&](grpc::ServerBuilder* builder) {
+                       data_.Register(builder);
+                       if (add_cluster) add_cluster(builder);
+                     },
+                     add_cluster ? Accepting::kLater : Accepting::kAtOnce));
   DataService::Callbacks callbacks;
   callbacks.on_frame = [this](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
     return Handle(shard_event::Arrival{stream, frame, values});

@@ -54,10 +54,13 @@ class ShardHost {
   // Releases `asked` as soon as a component has completed a round.
   using Ask = std::function<void(std::shared_ptr<void> asked)>;
 
-  // Listens at `listen`. If `cluster` is given, serves it together with the data service;
-  // `ask_cluster` checks that it is not stuck, and callers wait until Accept. Unavailable if the
-  // address is in use.
-  absl::Status Start(int shard, const std::string& listen, grpc::Service* cluster,
+  // Registers what is served beside the data service.
+  using AddServices = std::function<void(grpc::ServerBuilder* builder)>;
+
+  // Listens at `listen`. If `add_cluster` is given, what it adds is served, too; `ask_cluster`
+  // checks that it is not stuck, and callers wait until Accept. Unavailable if the address is in
+  // use.
+  absl::Status Start(int shard, const std::string& listen, const AddServices& add_cluster = nullptr,
                      Ask ask_cluster = nullptr);
   void Accept() { listener_->Accept(); }
 

@@ -155,6 +155,12 @@ class TidyTest(unittest.TestCase):
         for library in set(linked) - {"gtest", "gtest_main"}:
             self.assertRegex(page, rf"(?m)^\|.*`{library}`.* \|", library)
 
+    def test_no_wait_of_grpc_ends_by_the_wall_clock(self):
+        for name, text in TEXTS.items():
+            if re.search(r"^(common|server|worker|tools)/.*(?<!_test)\.(cc|h)$", name):
+                self.assertNotRegex(text, "ToChronoTime|GPR_CLOCK_REALTIME|system_clock",
+                                    f"{name}: DeadlineIn of common/wire/channel.h")
+
     def test_nothing_is_left_to_do(self):
         for name, text in TEXTS.items():
             if not name.startswith("tests/tidy/"):

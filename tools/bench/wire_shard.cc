@@ -105,7 +105,7 @@ int ServeBenchShard(const BenchShard& bench) {
   RUBATO_CHECK(shard.Handle(shard_event::Message{message}).ok());
   absl::StatusOr<Listener> listener = Listener::Listen(
       "127.0.0.1:0", *connection, [](const std::string&) {},
-      [&data](grpc::ServerBuilder* builder) { data.Register(builder); }, HelloBy::kService);
+      [&data](grpc::ServerBuilder* builder) { data.Register(builder); });
   RUBATO_CHECK(listener.ok());
   DataService::Callbacks callbacks;
   callbacks.on_frame = [&shard](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
