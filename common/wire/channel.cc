@@ -18,7 +18,7 @@
 namespace rubato {
 namespace {
 
-// What an HTTP/2 frame may hold: a message of a data stream, 256 KiB or one block of at most 1 MiB,
+// What an HTTP/2 frame may hold: a message of a data stream, 768 KiB or one block of at most 1 MiB,
 // goes in one or two. With gRPC's 16 KiB both ends need some 5 % more processor time.
 constexpr int kHttp2FrameBytes = 2 << 20;
 

@@ -80,7 +80,7 @@ void ConfigureServer(const ConnectionOptions& connection, grpc::ServerBuilder* b
 void TuneGrpc();
 
 // Keeps freed memory in the process instead of returning it to the system and requesting it again:
-// without this, messages of 256 KiB take twice the time. Call it first in main.
+// without this, large messages take twice the time. Call it first in main.
 void KeepFreedMemory();
 
 // Uses one heap (malloc arena) for all threads, so that all free memory can be returned to the

@@ -14,8 +14,9 @@
 
 namespace rubato {
 
-// Of a full message; 128 to 512 KiB measured alike, and best.
-constexpr size_t kMessageBytes = 256 << 10;
+// Of a full message. With less the receiver announces room for more of them more often, with more a
+// peer that pushes and pulls at once waits for whole messages (docs/wire.md).
+constexpr size_t kMessageBytes = 768 << 10;
 
 struct OutgoingFrame {
   Frame frame;
