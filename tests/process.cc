@@ -118,14 +118,20 @@ bool ProcessHandle::AwaitEnd(absl::Duration patience) const {
   return AwaitReadable({fd_}, absl::Now() + patience);
 }
 
-StoppedThread::StoppedThread(pid_t process, absl::string_view name) {
-  pid_t thread = -1;
+std::multimap<std::string, pid_t> ThreadsOf(pid_t process) {
+  std::multimap<std::string, pid_t> threads;
   for (const auto& task : fs::directory_iterator(absl::StrCat("/proc/", process, "/task"))) {
     pid_t found = 0;
-    if (absl::StripAsciiWhitespace(ReadText(task.path() / "comm")) == name &&
-        absl::SimpleAtoi(task.path().filename().string(), &found)) {
-      thread = thread < 0 ? found : std::min(thread, found);
-    }
+    if (!absl::SimpleAtoi(task.path().filename().string(), &found)) continue;
+    threads.emplace(absl::StripAsciiWhitespace(ReadText(task.path() / "comm")), found);
+  }
+  return threads;
+}
+
+StoppedThread::StoppedThread(pid_t process, absl::string_view name) {
+  pid_t thread = -1;
+  for (const auto& [found_name, found] : ThreadsOf(process)) {
+    if (found_name == name) thread = thread < 0 ? found : std::min(thread, found);
   }
   EXPECT_GT(thread, 0) << "process " << process << " has no thread " << name;
   int stopped[2];

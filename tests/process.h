@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,9 @@ class ProcessHandle {
   pid_t pid_;
   int fd_;
 };
+
+// The threads of a process, by their names.
+std::multimap<std::string, pid_t> ThreadsOf(pid_t process);
 
 // Stops one thread of a process, until either ends.
 class StoppedThread {

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Key;
 using ::testing::Not;
 
 constexpr char kShares[] = "shares memory with a server";
@@ -80,24 +80,15 @@ TEST_F(ClusterTest, AServerThatSharesNoneIsUsedByTcp) {
 
 using SharedMemoryTest = MembershipJob;
 
-// The names of a process's threads.
-std::vector<std::string> Threads(pid_t pid) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(absl::StrCat("/proc/", pid, "/task"))) {
-    names.push_back(ReadText(entry.path().string() + "/comm"));
-  }
-  return names;
-}
-
 // A service of gRPC's callbacks would have threads that read every other connection of its server,
 // that of a data stream too, and wake the engine for each message.
 TEST_F(SharedMemoryTest, ByTcpAServersConnectionsAreReadByItsEngineAlone) {
   Begin({"wire.shared_memory=off"}, 1);
   ASSERT_TRUE(AwaitSteps(5));
-  const std::vector<std::string> threads = Threads(shard_0().pid());
-  EXPECT_THAT(threads, Contains("engine\n"));
-  EXPECT_THAT(threads, Contains("coordinator\n"));
-  EXPECT_THAT(threads, Not(Contains("nexting_thread\n")));
+  const auto threads = ThreadsOf(shard_0().pid());
+  EXPECT_THAT(threads, Contains(Key("engine")));
+  EXPECT_THAT(threads, Contains(Key("coordinator")));
+  EXPECT_THAT(threads, Not(Contains(Key("nexting_thread"))));
   Stop();
 }
 
