@@ -27,11 +27,9 @@ absl::StatusOr<grpc::ByteBuffer> AnswerHello(const Gate& gate, const grpc::ByteB
 }  // namespace
 
 void HelloService::Start(grpc::ServerCompletionQueue* queue) {
-  calls_.Start(
-      [this, queue](grpc::ServerContext* context, grpc::ByteBuffer* request,
-                    UnaryCalls::Responder* responder,
-                    void* tag) { RequestHello(context, request, responder, queue, queue, tag); },
-      [this](UnaryCalls::Call* call) { call->Answer(AnswerHello(gate_, call->request())); });
+  calls_.Start(this, &HelloService::RequestHello, queue, [this](UnaryCalls::Call* call) {
+    call->Answer(AnswerHello(gate_, call->request()));
+  });
 }
 
 absl::Status OnHelloAnswered(const grpc::Status& status, const proto::HelloReply& reply,

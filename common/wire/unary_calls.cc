@@ -1,19 +1,11 @@
 #include "common/wire/unary_calls.h"
 
-#include <utility>
-
 #include "common/wire/channel.h"
 
 namespace rubato {
 
 void UnaryCalls::Call::Answer(const absl::StatusOr<grpc::ByteBuffer>& reply) {
   responder_.Finish(reply.value_or(grpc::ByteBuffer()), ToGrpc(reply.status()), &answered_);
-}
-
-void UnaryCalls::Start(Request request, std::function<void(Call*)> on_call) {
-  request_ = std::move(request);
-  on_call_ = std::move(on_call);
-  AwaitCall();
 }
 
 void UnaryCalls::AwaitCall() {
@@ -31,20 +23,19 @@ void UnaryCalls::AwaitCall() {
     on_call_(call);
   };
   call->answered_ = [this, call](bool) { End(call); };
-  request_(&call->context_, &call->request_, &call->responder_, &call->came_);
+  request_(call);
 }
 
 void UnaryCalls::End(Call* call) {
-  UnaryCalls& calls = *this;  // the tag that runs goes with the call
-  delete call;
-  absl::MutexLock lock(&calls.mutex_);
-  --calls.calls_;
+  delete call;  // with the tag that runs
+  absl::MutexLock lock(&mutex_);
+  --calls_;
 }
 
 void UnaryCalls::AwaitNone() {
   absl::MutexLock lock(&mutex_);
-  mutex_.Await(absl::Condition(
-      +[](int* calls) { return *calls == 0; }, &calls_));
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_ == 0; };
+  mutex_.Await(absl::Condition(&none));
 }
 
 }  // namespace rubato

@@ -8,6 +8,7 @@
 #include <grpcpp/support/async_unary_call.h>
 
 #include <functional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -36,13 +37,21 @@ class UnaryCalls {
     Tag came_, answered_;
   };
 
-  // Asks gRPC for the next call, as a service's functions do that are named after its methods.
-  using Request = std::function<void(grpc::ServerContext* context, grpc::ByteBuffer* request,
-                                     Responder* responder, void* tag)>;
-
-  // From now on hands each call to `on_call`, on the queue's thread, which answers it then or
-  // later. The server has been built.
-  void Start(Request request, std::function<void(Call*)> on_call);
+  // From now on hands each call to `on_call`, on the thread of `queue`, which answers it then or
+  // later. `request` is the function of `service` that asks gRPC for the next call of the method.
+  // The server has been built.
+  template <typename Service, typename Base>
+  void Start(Service* service,
+             void (Base::*request)(grpc::ServerContext*, grpc::ByteBuffer*, Responder*,
+                                   grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+             grpc::ServerCompletionQueue* queue, std::function<void(Call*)> on_call) {
+    request_ = [service, request, queue](Call* call) {
+      (service->*request)(&call->context_, &call->request_, &call->responder_, queue, queue,
+                          &call->came_);
+    };
+    on_call_ = std::move(on_call);
+    AwaitCall();
+  }
 
   // Waits until there is no call any more. The server has been shut down, and the queue has not.
   void AwaitNone() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -51,8 +60,7 @@ class UnaryCalls {
   void AwaitCall() ABSL_LOCKS_EXCLUDED(mutex_);
   void End(Call* call) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  Request request_;
-  std::function<void(Call*)> on_call_;
+  std::function<void(Call*)> request_, on_call_;
   absl::Mutex mutex_;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;
 };

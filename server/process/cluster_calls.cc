@@ -173,23 +173,18 @@ void ClusterService::Register(Beside beside, grpc::ServerBuilder* builder) {
 void ClusterService::Start() {
   grpc::ServerCompletionQueue* const queue = queue_.get();
   if (hellos_ != nullptr) hellos_->Start(queue);
-  heartbeats_.Start(
-      [this, queue](grpc::ServerContext* context, grpc::ByteBuffer* request,
-                    UnaryCalls::Responder* responder, void* tag) {
-        RequestHeartbeat(context, request, responder, queue, queue, tag);
-      },
-      [this](UnaryCalls::Call* call) { OnHeartbeat(call); });
-  command_calls_.Start(
-      [this, queue](grpc::ServerContext* context, grpc::ByteBuffer* request,
-                    UnaryCalls::Responder* responder,
-                    void* tag) { RequestCommand(context, request, responder, queue, queue, tag); },
-      [this](UnaryCalls::Call* call) { OnCommand(call); });
+  heartbeats_.Start(this, &ClusterService::RequestHeartbeat, queue,
+                    [this](UnaryCalls::Call* call) { OnHeartbeat(call); });
+  command_calls_.Start(this, &ClusterService::RequestCommand, queue,
+                       [this](UnaryCalls::Call* call) { OnCommand(call); });
   AwaitJoin();
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "coordinator");
+    Run();
+  });
 }
 
 void ClusterService::Run() {
-  pthread_setname_np(pthread_self(), "coordinator");
   void* tag;
   bool ok;
   while (queue_->Next(&tag, &ok)) (*static_cast<UnaryCalls::Tag*>(tag))(ok);
@@ -246,12 +241,13 @@ void ClusterService::OnJoin(Call* call) {
   if (role.ok() && *role != Role::kWorker && *role != Role::kServer) {
     role = NotFor(*role, "it takes no part in the job");
   }
-  if (!role.ok()) Refuse(call->context(), role.status());
-  MonotonicLock lock(&mutex_);
   if (!role.ok()) {
+    Refuse(call->context(), role.status());
+    MonotonicLock lock(&mutex_);
     call->Refuse(role.status());
     return;
   }
+  MonotonicLock lock(&mutex_);
   const PeerId id = ++last_peer_;
   call->Begin(id, *role, std::move(has_read));
   calls_[id] = call;
@@ -263,7 +259,7 @@ void ClusterService::OnJoin(Call* call) {
 }
 
 void ClusterService::OnHeartbeat(UnaryCalls::Call* call) {
-  const absl::Status status = [&]() -> absl::Status {
+  const auto reply = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
     RUBATO_ASSIGN_OR_RETURN(const Role role, Admit(call->context(), kHeartbeatMethod));
     proto::HeartbeatRequest beat;
     if (!FromBytes(call->request(), &beat)) return NoMessage();
@@ -272,14 +268,10 @@ void ClusterService::OnHeartbeat(UnaryCalls::Call* call) {
     }
     MonotonicLock lock(&mutex_);
     Handle(coordinator::Heartbeat{beat}).IgnoreError();
-    return absl::OkStatus();
+    return ToBytes(proto::HeartbeatReply());
   }();
-  if (status.ok()) {
-    call->Answer(ToBytes(proto::HeartbeatReply()));
-  } else {
-    Refuse(call->context(), status);
-    call->Answer(status);
-  }
+  if (!reply.ok()) Refuse(call->context(), reply.status());
+  call->Answer(reply);
 }
 
 void ClusterService::OnCommand(UnaryCalls::Call* call) {

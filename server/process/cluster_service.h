@@ -42,7 +42,7 @@ using RawCoordination =
     proto::Coordination::WithRawMethod_Join<proto::Coordination::WithRawMethod_Heartbeat<
         proto::Coordination::WithRawMethod_Command<proto::Coordination::Service>>>;
 
-class ClusterService : private RawCoordination {
+class ClusterService : public RawCoordination {
  public:
   // None of them may block for long.
   struct Outlets {
