@@ -20,6 +20,9 @@ namespace {
 // Bytes of answers to one peer that may wait; above, it is not read.
 constexpr size_t kMaxWaiting = 4 << 20;
 
+// Of a full message 64 KiB are sent before it is read. gRPC announces room for the rest at once.
+static_assert(kMessageBytes - (64 << 10) > kWindowBytes / 2);
+
 }  // namespace
 
 // One call: waits for a peer, and is removed when no operation of it is left.

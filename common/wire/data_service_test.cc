@@ -2,6 +2,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -47,6 +49,41 @@ TEST(DataServiceTest, TasksRunInTheOrderInWhichTheyWerePosted) {
   }
   done.WaitForNotification();
   EXPECT_EQ(order, expected);
+  listener->Shutdown();
+  service.Stop();
+}
+
+// A worker ends its streams while it handles an answer, and no read is under way: the server is
+// told, and both ends end.
+TEST(DataServiceTest, AStreamThatEndsWhileAFrameIsHandledIsGone) {
+  const Log log("server", 0, LogLevel::kWarning, LogFormat::kText);
+  DataService service("digest", /*share_memory=*/false, &log);
+  absl::StatusOr<Listener> listener = Listener::Listen(
+      "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
+      [&](grpc::ServerBuilder* builder) { service.Register(builder); });
+  RUBATO_ASSERT_OK(listener);
+  absl::Notification gone;
+  DataService::Callbacks callbacks;
+  callbacks.on_frame = [&](uint64_t stream, const Frame& frame, const ReceivedValues&) {
+    service.Send(stream, frame, {});
+    return absl::OkStatus();
+  };
+  callbacks.on_gone = [&](uint64_t) { gone.Notify(); };
+  service.Start(std::move(callbacks));
+  absl::Notification handles;
+  ShardStreams::Callbacks answers;
+  answers.on_frame = [&](int, const Frame&, const ReceivedValues&) {
+    handles.Notify();
+    absl::SleepFor(absl::Milliseconds(200));
+  };
+  answers.on_failure = [](int, const absl::Status&) {};
+  auto streams =
+      std::make_unique<ShardStreams>(std::vector<std::string>{listener->address()},
+                                     StreamScope{"digest"}, ConnectionOptions(), answers);
+  streams->Send(0, Frame(), {});
+  handles.WaitForNotification();
+  streams.reset();
+  gone.WaitForNotification();
   listener->Shutdown();
   service.Stop();
 }

@@ -88,18 +88,22 @@ bool DataStream::ended() {
 }
 
 void DataStream::OnRead(bool ok) {
-  absl::Status status;
-  if (ok) {
-    Hold();
-    status = ReadMessage(incoming_, [this](const Frame& frame, const ReceivedValues& values) {
-      return OnFrame(frame, values);
-    });
-    incoming_.Clear();
-    OnMessageEnd();
-  }
+  grpc::ByteBuffer message;
+  message.Swap(&incoming_);
+  bool handles = false;
   OnEnded([&](StreamCore* core) {
-    if (ok) core->Release();
-    core->OnRead(ok, status);
+    handles = core->OnReceived(ok, message.Length());
+    if (handles) core->Hold();
+  });
+  if (!handles) return;  // and the stream may be gone
+  const absl::Status status = ReadMessage(
+      message,
+      [this](const Frame& frame, const ReceivedValues& values) { return OnFrame(frame, values); });
+  message.Clear();
+  OnMessageEnd();
+  OnEnded([&status](StreamCore* core) {
+    core->Release();
+    core->OnHandled(status);
   });
 }
 

@@ -8,7 +8,7 @@
 namespace rubato {
 
 // As grpc::CompletionQueue::Next, but spins before it sleeps where `rule` says so, which is the
-// calling thread's own: until nothing has moved for kSpinNanos.
+// calling thread's own: until nothing has moved for kQueueSpinNanos.
 bool NextEvent(grpc::CompletionQueue* queue, SpinRule* rule, void** tag, bool* ok);
 
 }  // namespace rubato

@@ -11,6 +11,9 @@ namespace rubato {
 
 // How long to spin for a peer that does nothing: a few times what a system call and waking up cost.
 constexpr int64_t kSpinNanos = 50000;
+// Through gRPC: about as long as a peer takes to handle a message, until it makes room for the
+// next.
+constexpr int64_t kQueueSpinNanos = 100000;
 
 // For events of a completion queue.
 class SpinRule {
@@ -29,7 +32,7 @@ class SpinRule {
   bool MayAskAgain(int64_t now) {
     if (now - asked_ > kQuestionNanos) moved_ = now;
     asked_ = now;
-    return now - moved_ < kSpinNanos && now - begin_ < kMaxSpinNanos;
+    return now - moved_ < kQueueSpinNanos && now - begin_ < kMaxSpinNanos;
   }
 
   // A spin has ended: with the event, or in vain.

@@ -52,7 +52,7 @@ TEST(SpinRuleTest, SpinsUntilNothingHasMovedForAWhile) {
     ++questions;
     now += questions == 10 ? 4001 : 1000;  // the tenth moves bytes
   }
-  EXPECT_EQ(now, 1000 + 9 * 1000 + 4001 + kSpinNanos);
+  EXPECT_EQ(now, 1000 + 9 * 1000 + 4001 + kQueueSpinNanos);
 }
 
 TEST(SpinRuleTest, SpinsAMillisecondAtMost) {

@@ -25,14 +25,20 @@ void StreamCore::OnWritten(bool ok) {
   outbox_.Clear();
 }
 
-void StreamCore::OnRead(bool ok, const absl::Status& status) {
+bool StreamCore::OnReceived(bool ok, size_t bytes) {
   reading_ = false;
+  handling_ = ok && !ended_;
+  reads_ahead_ = bytes >= kMessageBytes;
   if (!ok) {
     ended_ = true;
     outbox_.Clear();
-  } else if (!status.ok()) {
-    End(status);
   }
+  return handling_;
+}
+
+void StreamCore::OnHandled(const absl::Status& status) {
+  handling_ = false;
+  if (!status.ok()) End(status);
 }
 
 void StreamCore::End(const absl::Status& status) {
@@ -49,7 +55,7 @@ StreamCore::Step StreamCore::Next() {
     writing_ = true;
     return Step::kWrite;
   }
-  if (!reading_ && outbox_.bytes() <= max_waiting_) {
+  if (!reading_ && (!handling_ || reads_ahead_) && outbox_.bytes() <= max_waiting_) {
     reading_ = true;
     return Step::kRead;
   }
@@ -61,10 +67,11 @@ StreamCore::Step StreamCore::NextOfEnding() {
     stopped_link_ = true;
     return Step::kStopLink;
   }
-  // A stalled peer may never let a write end. A worker gives up what is under way before it
-  // finishes; if the server has ended the stream that ends by itself, and its status comes.
-  const bool lasts = side_ == Side::kServer ? writing_ && !opening_
-                                            : by_this_ && (opening_ || writing_ || reading_);
+  // A stalled peer may never let a write end. A worker cancels the call before it finishes, or the
+  // server would not know; if the server has ended the stream its status comes.
+  const bool lasts = side_ == Side::kServer
+                         ? writing_ && !opening_
+                         : by_this_ && (opening_ || writing_ || reading_ || handling_);
   if (lasts && !cancelled_) {
     cancelled_ = true;
     return Step::kCancel;
@@ -73,7 +80,7 @@ StreamCore::Step StreamCore::NextOfEnding() {
     finishing_ = true;
     return Step::kFinish;
   }
-  if (finished_ && !reading_ && !gone_) {
+  if (finished_ && !reading_ && !handling_ && !gone_) {
     gone_ = true;
     return Step::kGone;
   }

@@ -21,7 +21,7 @@ class StreamCore {
   enum class Step {
     kNone,
     kWrite,     // one message from the front of outbox(), then OnWritten
-    kRead,      // one message, then OnRead
+    kRead,      // one message, then OnReceived
     kStopLink,  // then OnLinkEnded
     kCancel,    // the call, so that what is under way ends
     kFinish,    // the call, with status(); then OnFinished
@@ -49,9 +49,13 @@ class StreamCore {
   void Release() { --holds_; }
 
   void OnWritten(bool ok);
-  // A message has been read and handled with `status`; an error means that the peer has violated
-  // the protocol. Not `ok`: no more messages follow.
-  void OnRead(bool ok, const absl::Status& status);
+  // A read has ended. Not `ok`: no more messages follow. Else one of `bytes` has come, and the
+  // result is whether it is to be handled, with OnHandled after that: not if this end has ended the
+  // stream. The next read begins after that, so that the answers go first; behind a full message,
+  // which is seldom the last, it begins before, so that the peer sends on meanwhile.
+  bool OnReceived(bool ok, size_t bytes);
+  // An error means that the peer has violated the protocol.
+  void OnHandled(const absl::Status& status);
   // This end wants no more, because of `status`. The first status stays.
   void End(const absl::Status& status);
   void OnFinished() { finished_ = true; }
@@ -78,6 +82,8 @@ class StreamCore {
   // Under way.
   bool opening_ = true;
   bool reading_ = false;
+  bool handling_ = false;     // a message
+  bool reads_ahead_ = false;  // of it
   bool writing_ = false;
   bool linked_ = false;
   bool finishing_ = false;

@@ -31,6 +31,12 @@ std::vector<Step> Steps(StreamCore* core) {
   return steps;
 }
 
+// A small message that has come is handled.
+void Read(const absl::Status& status, StreamCore* core) {
+  EXPECT_TRUE(core->OnReceived(true, 100));
+  core->OnHandled(status);
+}
+
 // A frame with a payload, or none.
 void Push(size_t bytes, StreamCore* core) {
   const auto values = std::make_shared<std::vector<float>>(bytes / sizeof(float));
@@ -64,7 +70,7 @@ TEST(StreamCoreTest, OneWriteAndOneReadAreUnderWay) {
     EXPECT_THAT(Steps(core.get()), IsEmpty());
     core->OnWritten(true);
     EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kWrite));
-    core->OnRead(true, absl::OkStatus());
+    Read(absl::OkStatus(), core.get());
     EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kRead));
   }
 }
@@ -88,10 +94,39 @@ TEST(StreamCoreTest, WhatIsHeldGoesTogetherUntilItFillsAMessage) {
 TEST(StreamCoreTest, WritesComeBeforeReads) {
   const auto core = Opened(Side::kServer);
   core->Hold();
-  core->OnRead(true, absl::OkStatus());
+  Read(absl::OkStatus(), core.get());
   Push(100, core.get());
   core->Release();
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kWrite, Step::kRead));
+}
+
+TEST(StreamCoreTest, BehindAFullMessageItReadsBeforeThatIsHandled) {
+  for (const Side side : kSides) {
+    const auto core = Opened(side);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(core->OnReceived(true, kMessageBytes));
+      EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kRead));
+      core->OnHandled(absl::OkStatus());
+      EXPECT_THAT(Steps(core.get()), IsEmpty());
+    }
+    EXPECT_TRUE(core->OnReceived(true, kMessageBytes - 1));
+    EXPECT_THAT(Steps(core.get()), IsEmpty());
+    core->OnHandled(absl::OkStatus());
+    EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kRead));
+  }
+}
+
+// A peer that has sent nonsense may have sent more behind it.
+TEST(StreamCoreTest, WhatComesBehindNonsenseIsNotHandled) {
+  const auto core = Opened(Side::kServer);
+  EXPECT_TRUE(core->OnReceived(true, kMessageBytes));
+  EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kRead));
+  core->OnHandled(absl::InvalidArgumentError("nonsense"));
+  EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kFinish));
+  core->OnFinished();
+  EXPECT_THAT(Steps(core.get()), IsEmpty());
+  EXPECT_FALSE(core->OnReceived(true, 100));
+  EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kGone));
 }
 
 TEST(StreamCoreTest, APeerThatDoesNotTakeItsAnswersIsNotRead) {
@@ -99,7 +134,7 @@ TEST(StreamCoreTest, APeerThatDoesNotTakeItsAnswersIsNotRead) {
   Push(100, core.get());
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kWrite));  // and does not end
   Push(kMaxWaiting, core.get());
-  core->OnRead(true, absl::OkStatus());
+  Read(absl::OkStatus(), core.get());
   EXPECT_THAT(Steps(core.get()), IsEmpty());
   core->OnWritten(true);
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kWrite, Step::kRead));
@@ -109,7 +144,7 @@ TEST(StreamCoreTest, AWorkerFinishesWhenItsReadHasFailed) {
   const auto core = Opened(Side::kWorker);
   Push(100, core.get());
   Steps(core.get());
-  core->OnRead(false, absl::OkStatus());
+  core->OnReceived(false, 0);
   EXPECT_THAT(Steps(core.get()), IsEmpty());  // the server has ended the write too
   core->OnWritten(false);
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kFinish));
@@ -124,9 +159,20 @@ TEST(StreamCoreTest, AWorkerThatHasEnoughCancelsWhatIsUnderWay) {
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kCancel));
   Push(100, core.get());
   EXPECT_THAT(Steps(core.get()), IsEmpty());
-  core->OnRead(false, absl::OkStatus());
+  core->OnReceived(false, 0);
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kFinish));
   EXPECT_EQ(core->status().message(), "enough");
+}
+
+TEST(StreamCoreTest, AWorkerThatHasEnoughWhileAMessageIsHandledCancels) {
+  const auto core = Opened(Side::kWorker);
+  EXPECT_TRUE(core->OnReceived(true, 100));
+  core->End(absl::OkStatus());
+  EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kCancel, Step::kFinish));
+  core->OnFinished();
+  EXPECT_THAT(Steps(core.get()), IsEmpty());
+  core->OnHandled(absl::OkStatus());
+  EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kGone));
 }
 
 TEST(StreamCoreTest, AWorkerThatHasEnoughBeforeItIsOpenWaitsForThat) {
@@ -142,7 +188,7 @@ TEST(StreamCoreTest, AWorkerThatHasEnoughBeforeItIsOpenWaitsForThat) {
 // The peer is told: a cancelled call would say nothing.
 TEST(StreamCoreTest, AServerFinishesWithWhatWasWrongWithAMessage) {
   const auto core = Opened(Side::kServer);
-  core->OnRead(true, absl::InvalidArgumentError("nonsense"));
+  Read(absl::InvalidArgumentError("nonsense"), core.get());
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kFinish));
   EXPECT_EQ(core->status().message(), "nonsense");
   core->OnFinished();
@@ -153,7 +199,7 @@ TEST(StreamCoreTest, AServerDoesNotWaitForAStalledPeerToTakeAMessage) {
   const auto core = Opened(Side::kServer);
   Push(100, core.get());
   Steps(core.get());
-  core->OnRead(true, absl::InvalidArgumentError("nonsense"));
+  Read(absl::InvalidArgumentError("nonsense"), core.get());
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kCancel));
   core->OnWritten(false);
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kFinish));
@@ -175,12 +221,12 @@ TEST(StreamCoreTest, WhatHasArrivedIsReadAlthoughAWriteFails) {
       EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kWrite));
       if (write_first) core->OnWritten(false);
       EXPECT_THAT(Steps(core.get()), IsEmpty());
-      core->OnRead(true, absl::OkStatus());
+      Read(absl::OkStatus(), core.get());
       EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kRead));
       if (!write_first) core->OnWritten(false);
       Push(100, core.get());
       EXPECT_THAT(Steps(core.get()), IsEmpty());
-      core->OnRead(false, absl::OkStatus());
+      core->OnReceived(false, 0);
       EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kFinish));
     }
   }
@@ -197,7 +243,7 @@ TEST(StreamCoreTest, FramesGoByTheLinkOnceItIsOpen) {
     EXPECT_FALSE(core.outbox()->empty());  // which the shell gives to the link
     core.outbox()->Clear();
     EXPECT_THAT(Steps(&core), ElementsAre(Step::kRead));
-    core.OnRead(false, absl::OkStatus());
+    core.OnReceived(false, 0);
     EXPECT_FALSE(core.sends_by_link());
     EXPECT_THAT(Steps(&core), ElementsAre(Step::kStopLink));
     core.OnLinkEnded(absl::OkStatus());
@@ -216,7 +262,7 @@ TEST(StreamCoreTest, NonsenseInSharedMemoryEndsTheStream) {
     EXPECT_THAT(Steps(&core), ElementsAre(side == Side::kWorker ? Step::kCancel : Step::kFinish));
     if (side == Side::kServer) core.OnFinished();
     EXPECT_THAT(Steps(&core), IsEmpty());
-    core.OnRead(false, absl::OkStatus());
+    core.OnReceived(false, 0);
     EXPECT_THAT(Steps(&core), ElementsAre(side == Side::kWorker ? Step::kFinish : Step::kGone));
     EXPECT_EQ(core.status().message(), "nonsense");
   }
@@ -282,8 +328,11 @@ TEST(StreamCoreTest, AnyStreamThatHasEndedIsGoneWhenNothingIsUnderWay) {
         case 4:
           if (under_way.erase(Step::kRead) > 0) {
             const bool ok = !dead && random.Below(30) > 0;
-            core.OnRead(ok, ok && random.Below(30) == 0 ? absl::InvalidArgumentError("nonsense")
-                                                        : absl::OkStatus());
+            if (!core.OnReceived(ok, random.Below(2) == 0 ? kMessageBytes : 100)) break;
+            proceed();
+            if (HasFatalFailure()) return;
+            core.OnHandled(random.Below(30) == 0 ? absl::InvalidArgumentError("nonsense")
+                                                 : absl::OkStatus());
           }
           break;
         case 5:

@@ -7,16 +7,16 @@
 
 #include "common/frames/codec.h"
 #include "common/wire/arena_space.h"
-#include "common/wire/channel.h"
 #include "common/wire/shared_arena.h"
 #include "common/wire/shared_segment.h"
 
 namespace rubato {
 
 // Resident bytes of a stream between processes of one host: two rings, each mapped twice in a row
-// and counted twice; over TCP, the bytes that may be in flight to a receiver.
+// and counted twice; over TCP, the message that is being handled and the next one, which may hold a
+// block that is larger than others, and as much in gRPC's buffers.
 inline int64_t StreamMemory(bool shares_memory) {
-  return shares_memory ? 4 * static_cast<int64_t>(SharedSegment::kRingBytes) : kWindowBytes;
+  return shares_memory ? 4 * static_cast<int64_t>(SharedSegment::kRingBytes) : 4 << 20;
 }
 
 // Whether blocks of `block_bytes` (of float32) in this codec are lent where memory is shared: of

@@ -176,7 +176,7 @@ class Case {
       }
       if (!calm && Chance(2)) return;
       end.reading = false;
-      end.core->OnRead(false, absl::OkStatus());
+      end.core->OnReceived(false, 0);
       return;
     }
     end.reading = false;
@@ -184,7 +184,13 @@ class Case {
     end.inbound.pop_front();
     judge_.OnRead(Name(side), number);
     ++end.read;
+    if (!end.core->OnReceived(true, Chance(2) ? kMessageBytes : 100)) return;
     Hold(side);
+    Proceed(side);  // it may read ahead
+    if (side == kWorker && harm_ && !calm && Chance(60)) {  // of another thread
+      HaveEnough(side, absl::OkStatus());
+      Proceed(side);
+    }
     const size_t before = end.core->outbox()->bytes();
     if (side == kServer) {
       for (uint32_t answers = random_.Below(4); answers > 0; --answers) Push(side, false);
@@ -195,7 +201,7 @@ class Case {
     Release(side);
     const bool is_nonsense = side == kServer && harm_ && !calm && Chance(60);
     end.had_enough = end.had_enough || is_nonsense;
-    end.core->OnRead(true, is_nonsense ? absl::InvalidArgumentError("nonsense") : absl::OkStatus());
+    end.core->OnHandled(is_nonsense ? absl::InvalidArgumentError("nonsense") : absl::OkStatus());
   }
 
   void Push(int side, bool is_pull) {

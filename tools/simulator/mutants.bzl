@@ -275,12 +275,12 @@ MUTANTS = {
         "if (false) {",
     ]),
     "reads_while_answers_wait": ("//common/wire:stream_core.cc", "back-pressure", [
-        "if (!reading_ && outbox_.bytes() <= max_waiting_) {",
-        "if (!reading_) {",
+        "if (!reading_ && (!handling_ || reads_ahead_) && outbox_.bytes() <= max_waiting_) {",
+        "if (!reading_ && (!handling_ || reads_ahead_)) {",
     ]),
     "end_that_the_peer_ends_stays": ("//common/wire:stream_core.cc", "stream end", [
-        "if (finished_ && !reading_ && !gone_) {",
-        "if (finished_ && !reading_ && !gone_ && by_this_) {",
+        "if (finished_ && !reading_ && !handling_ && !gone_) {",
+        "if (finished_ && !reading_ && !handling_ && !gone_ && by_this_) {",
     ]),
     "highest_block_first": ("//common/wire:outbox.cc", "stream order", [
         "is_pull ? 0 : frame.block",

@@ -196,7 +196,8 @@ void VirtualStreams::Write(Stream* stream) {
 
 // A write ends before or after what has arrived is read, as the stream's number says.
 bool VirtualStreams::EndOperation(Stream* stream) {
-  const bool may_read = stream->reading && (!stream->inbox.empty() || stream->dead);
+  const bool may_read =
+      stream->reading && !stream->handles && (!stream->inbox.empty() || stream->dead);
   const bool may_write =
       stream->writing &&
       (stream->dead || (!stream->on_card && stream->unread_bytes <= limits_->window));
@@ -214,22 +215,26 @@ bool VirtualStreams::EndOperation(Stream* stream) {
 void VirtualStreams::Read(Stream* stream) {
   stream->reading = false;
   if (stream->inbox.empty()) {
-    stream->core.OnRead(false, absl::OkStatus());
+    stream->core.OnReceived(false, 0);
     return;
   }
   SimMessage message = std::move(stream->inbox.front());
   stream->inbox.pop_front();
   if (judge_ != nullptr) judge_->OnRead({stream->id, side_}, message.number);
   if (!stream->dead) network_.Acknowledge(stream->id, self_);
+  // Every second one counts as full, whatever it holds: the core reads ahead behind it.
+  const size_t bytes = message.number % 2 == 0 ? kMessageBytes : 0;
+  if (!stream->core.OnReceived(true, bytes)) return;
   stream->core.Hold();
   stream->handles = true;
+  Proceed(stream);
   {
     Batch batch(this);
     owner_.OnFrame(stream->id, std::move(message));
   }
   stream->handles = false;
   stream->core.Release();
-  stream->core.OnRead(true, absl::OkStatus());
+  stream->core.OnHandled(absl::OkStatus());
 }
 
 }  // namespace rubato
