@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMaxWaiting = 4 << 20;
 
 // Of a full message 64 KiB are sent before it is read. gRPC announces room for the rest at once.
-static_assert(kMessageBytes - (64 << 10) > kWindowBytes / 2);
+static_assert(kFullMessageBytes - (64 << 10) > kWindowBytes / 2);
 
 }  // namespace
 

@@ -5,7 +5,7 @@ namespace rubato {
 void StreamCore::OnOpenFailed(const absl::Status& status) {
   opening_ = false;
   if (status_.ok()) status_ = status;
-  ended_ = true;
+  ended_ = ended_by_peer_ = true;
   outbox_.Clear();
 }
 
@@ -28,9 +28,9 @@ void StreamCore::OnWritten(bool ok) {
 bool StreamCore::OnReceived(bool ok, size_t bytes) {
   reading_ = false;
   handling_ = ok && !ended_;
-  reads_ahead_ = bytes >= kMessageBytes;
+  reads_ahead_ = bytes >= kFullMessageBytes;
   if (!ok) {
-    ended_ = true;
+    ended_ = ended_by_peer_ = true;
     outbox_.Clear();
   }
   return handling_;
@@ -67,11 +67,10 @@ StreamCore::Step StreamCore::NextOfEnding() {
     stopped_link_ = true;
     return Step::kStopLink;
   }
-  // A stalled peer may never let a write end. A worker cancels the call before it finishes, or the
-  // server would not know; if the server has ended the stream its status comes.
-  const bool lasts = side_ == Side::kServer
-                         ? writing_ && !opening_
-                         : by_this_ && (opening_ || writing_ || reading_ || handling_);
+  // A stalled peer may never let a write end. A worker that has had enough cancels the call, or the
+  // server would not know; where the server has ended it, its status comes.
+  const bool lasts =
+      side_ == Side::kServer ? writing_ && !opening_ : by_this_ && (writing_ || !ended_by_peer_);
   if (lasts && !cancelled_) {
     cancelled_ = true;
     return Step::kCancel;

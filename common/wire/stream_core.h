@@ -91,6 +91,7 @@ class StreamCore {
   bool broken_ = false;   // a write has failed: what has arrived is read, until a read fails too
   bool ended_ = false;    // nothing begins any more but what ends the stream
   bool by_this_ = false;  // and this end wants it so
+  bool ended_by_peer_ = false;  // or the call could not be opened
   bool finished_ = false;
   // Steps that are taken once.
   bool stopped_link_ = false;

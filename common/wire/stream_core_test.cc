@@ -104,12 +104,12 @@ TEST(StreamCoreTest, BehindAFullMessageItReadsBeforeThatIsHandled) {
   for (const Side side : kSides) {
     const auto core = Opened(side);
     for (int i = 0; i < 3; ++i) {
-      EXPECT_TRUE(core->OnReceived(true, kMessageBytes));
+      EXPECT_TRUE(core->OnReceived(true, kFullMessageBytes));
       EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kRead));
       core->OnHandled(absl::OkStatus());
       EXPECT_THAT(Steps(core.get()), IsEmpty());
     }
-    EXPECT_TRUE(core->OnReceived(true, kMessageBytes - 1));
+    EXPECT_TRUE(core->OnReceived(true, kFullMessageBytes - 1));
     EXPECT_THAT(Steps(core.get()), IsEmpty());
     core->OnHandled(absl::OkStatus());
     EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kRead));
@@ -119,7 +119,7 @@ TEST(StreamCoreTest, BehindAFullMessageItReadsBeforeThatIsHandled) {
 // A peer that has sent nonsense may have sent more behind it.
 TEST(StreamCoreTest, WhatComesBehindNonsenseIsNotHandled) {
   const auto core = Opened(Side::kServer);
-  EXPECT_TRUE(core->OnReceived(true, kMessageBytes));
+  EXPECT_TRUE(core->OnReceived(true, kFullMessageBytes));
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kRead));
   core->OnHandled(absl::InvalidArgumentError("nonsense"));
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kFinish));
@@ -193,6 +193,14 @@ TEST(StreamCoreTest, AServerFinishesWithWhatWasWrongWithAMessage) {
   EXPECT_EQ(core->status().message(), "nonsense");
   core->OnFinished();
   EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kGone));
+}
+
+// And the server, which takes its message for a good one, is told too.
+TEST(StreamCoreTest, AWorkerThatIsSentNonsenseCancels) {
+  const auto core = Opened(Side::kWorker);
+  Read(absl::InvalidArgumentError("nonsense"), core.get());
+  EXPECT_THAT(Steps(core.get()), ElementsAre(Step::kCancel, Step::kFinish));
+  EXPECT_EQ(core->status().message(), "nonsense");
 }
 
 TEST(StreamCoreTest, AServerDoesNotWaitForAStalledPeerToTakeAMessage) {
@@ -328,7 +336,7 @@ TEST(StreamCoreTest, AnyStreamThatHasEndedIsGoneWhenNothingIsUnderWay) {
         case 4:
           if (under_way.erase(Step::kRead) > 0) {
             const bool ok = !dead && random.Below(30) > 0;
-            if (!core.OnReceived(ok, random.Below(2) == 0 ? kMessageBytes : 100)) break;
+            if (!core.OnReceived(ok, random.Below(2) == 0 ? kFullMessageBytes : 100)) break;
             proceed();
             if (HasFatalFailure()) return;
             core.OnHandled(random.Below(30) == 0 ? absl::InvalidArgumentError("nonsense")

@@ -184,9 +184,9 @@ class Case {
     end.inbound.pop_front();
     judge_.OnRead(Name(side), number);
     ++end.read;
-    if (!end.core->OnReceived(true, Chance(2) ? kMessageBytes : 100)) return;
+    if (!end.core->OnReceived(true, Chance(2) ? kFullMessageBytes : 100)) return;
     Hold(side);
-    Proceed(side);  // it may read ahead
+    Proceed(side);                                          // it may read ahead
     if (side == kWorker && harm_ && !calm && Chance(60)) {  // of another thread
       HaveEnough(side, absl::OkStatus());
       Proceed(side);
@@ -199,7 +199,7 @@ class Case {
       end.answers_of_last = static_cast<int64_t>(end.core->outbox()->bytes() - before);
     }
     Release(side);
-    const bool is_nonsense = side == kServer && harm_ && !calm && Chance(60);
+    const bool is_nonsense = harm_ && !calm && Chance(60);
     end.had_enough = end.had_enough || is_nonsense;
     end.core->OnHandled(is_nonsense ? absl::InvalidArgumentError("nonsense") : absl::OkStatus());
   }

@@ -223,7 +223,7 @@ void VirtualStreams::Read(Stream* stream) {
   if (judge_ != nullptr) judge_->OnRead({stream->id, side_}, message.number);
   if (!stream->dead) network_.Acknowledge(stream->id, self_);
   // Every second one counts as full, whatever it holds: the core reads ahead behind it.
-  const size_t bytes = message.number % 2 == 0 ? kMessageBytes : 0;
+  const size_t bytes = message.number % 2 == 0 ? kFullMessageBytes : 0;
   if (!stream->core.OnReceived(true, bytes)) return;
   stream->core.Hold();
   stream->handles = true;

@@ -21,7 +21,7 @@ namespace rubato {
 // Bytes.
 struct StreamLimits {
   int64_t waiting = 4 << 20;  // of answers to a worker; while more wait it is not read
-  int64_t window = 4 << 20;   // that a peer has not read; while there are more a write goes on
+  int64_t window = 4 << 20;   // in windows and sockets; while there are more a write goes on
 
   // From hardly any to those of real streams.
   static StreamLimits Draw(uint64_t seed);
