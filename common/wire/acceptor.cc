@@ -186,7 +186,11 @@ void Acceptor::Run() {
       for (const int fd : listeners_) fds.push_back({fd, POLLIN, 0});
     }
     absl::Duration wait = has_room ? absl::InfiniteDuration() : kRetry;
-    if (connections_ != nullptr) wait = std::min(wait, connections_->UntilNextLook());
+    if (connections_ != nullptr) {
+      const std::vector<int> silent = connections_->Silent();
+      for (const int fd : silent) fds.push_back({fd, POLLIN | POLLRDHUP, 0});
+      if (silent.empty()) wait = std::min(wait, connections_->UntilNextLook());
+    }
     const bool waits_for_ever = wait == absl::InfiniteDuration();
     const int milliseconds =
         waits_for_ever ? -1 : static_cast<int>(absl::ToInt64Milliseconds(wait));

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -47,9 +48,10 @@ void Break(int fd) {
   close(fd);
 }
 
-bool HasEnded(int fd) {
-  pollfd look = {fd, POLLRDHUP, 0};
-  return poll(&look, 1, 0) == 1;
+// POLLIN if there is something to read, anything else if it has ended.
+int EventsOf(int fd) {
+  pollfd look = {fd, POLLIN | POLLRDHUP, 0};
+  return poll(&look, 1, 0) == 1 ? look.revents : 0;
 }
 
 // By the kernel's count; 0 if it keeps none.
@@ -101,7 +103,9 @@ bool Connections::IsOver(Connection* connection, absl::Time now) {
   const bool breaks = is_stranger
                           ? now - connection->since >= kPatience || bytes > limits_.stranger_bytes
                           : bytes - connection->bytes_before > limits_.unread_bytes;
-  if (!breaks && !HasEnded(connection->fd)) return false;
+  const int events = EventsOf(connection->fd);
+  if (std::exchange(connection->bytes_seen, bytes) != bytes || events != 0) are_silent_ = false;
+  if (!breaks && (events & ~POLLIN) == 0) return false;
   if (breaks ? bytes > kMuch : is_stranger && bytes > kMuch) gives_back_at_ = now + kUntilFreed;
   breaks ? Break(connection->fd) : static_cast<void>(close(connection->fd));
   return true;
@@ -114,6 +118,7 @@ void Connections::Look(absl::Time now) {
     return IsOver(&connection, now);
   };
   strangers_.remove_if(is_over);
+  are_silent_ = now >= looks_at_known_;
   if (now >= looks_at_known_) {
     known_.remove_if(is_over);
     looks_at_known_ = now + kBetweenLooks + static_cast<int64_t>(known_.size()) * kForEachKnown;
@@ -122,6 +127,15 @@ void Connections::Look(absl::Time now) {
     gives_back_at_ = absl::InfiniteFuture();
     malloc_trim(/*pad=*/0);
   }
+}
+
+std::vector<int> Connections::Silent() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<int> silent;
+  if (!are_silent_ || !strangers_.empty() || gives_back_at_ != absl::InfiniteFuture())
+    return silent;
+  for (const Connection& connection : known_) silent.push_back(connection.fd);
+  return silent;
 }
 
 absl::Duration Connections::UntilNextLook() const {

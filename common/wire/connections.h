@@ -62,6 +62,11 @@ class Connections {
   // The time until the next check is due; infinite if there is nothing to check.
   absl::Duration UntilNextLook() const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Of connections that are all silent, known ones, the descriptors: no check is due until one of
+  // these has something to read or has ended. Else empty. For the caller of Add and Look, until it
+  // calls them again.
+  std::vector<int> Silent() const ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   struct Connection {
     std::string peer;
@@ -69,6 +74,7 @@ class Connections {
     absl::Time since;
     HasRead has_read;           // null: a stranger's
     uint64_t bytes_before = 0;  // had come when a look found that a message had been read
+    uint64_t bytes_seen = 0;    // by the last look
   };
   // Whether it is to be forgotten; breaks it if it has reached a limit.
   bool IsOver(Connection* connection, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -78,6 +84,8 @@ class Connections {
   std::list<Connection> strangers_ ABSL_GUARDED_BY(mutex_);  // the oldest first
   std::list<Connection> known_ ABSL_GUARDED_BY(mutex_);
   absl::Time looks_at_known_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  // The last look was at the known ones, and found nothing that had come or waited to be read.
+  bool are_silent_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time gives_back_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };
 

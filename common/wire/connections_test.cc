@@ -161,6 +161,56 @@ TEST(ConnectionsTest, WhoIsKnownMaySendWithoutEndButNotOneMessage) {
   EXPECT_FALSE(honest.is_broken());
 }
 
+// Whether one of them, of which there are `count`, has something to tell.
+bool Tells(const Connections& connections, size_t count) {
+  std::vector<pollfd> fds;
+  for (const int fd : connections.Silent()) fds.push_back({fd, POLLIN | POLLRDHUP, 0});
+  EXPECT_EQ(fds.size(), count);
+  return poll(fds.data(), fds.size(), 0) > 0;
+}
+
+TEST(ConnectionsTest, SilentOnesNeedNoLookUntilTheyTellSomething) {
+  Connections connections(Limits(8));
+  Connection first, second;
+  absl::Time now = kStart;
+  const auto look = [&] { connections.Look(now += absl::Seconds(1)); };
+  for (Connection* one : {&first, &second}) {
+    connections.Add(one->server(), now);
+    EXPECT_TRUE(connections.Silent().empty());  // of a stranger a look is due
+    connections.OnKnown(one->peer());
+  }
+  look();
+  EXPECT_FALSE(Tells(connections, 2));
+  first.Send(100);
+  EXPECT_TRUE(Tells(connections, 2));
+  look();  // it has come
+  EXPECT_TRUE(connections.Silent().empty());
+  look();  // it waits to be read, and may go on
+  EXPECT_TRUE(connections.Silent().empty());
+  char bytes[100];
+  ASSERT_EQ(recv(first.server(), bytes, sizeof bytes, MSG_WAITALL), 100);
+  look();
+  EXPECT_FALSE(Tells(connections, 2));
+  first.Send(100);
+  ASSERT_EQ(recv(first.server(), bytes, sizeof bytes, MSG_WAITALL), 100);
+  look();  // it has come, and does not wait any more
+  EXPECT_TRUE(connections.Silent().empty());
+  look();
+  EXPECT_FALSE(Tells(connections, 2));
+  // Woken by something else, before a look at known ones is due.
+  connections.Look(now + absl::Milliseconds(1));
+  EXPECT_TRUE(connections.Silent().empty());
+  look();
+  second.Hang();
+  EXPECT_TRUE(Tells(connections, 2));
+  look();
+  look();
+  EXPECT_FALSE(Tells(connections, 1));
+  first.Send(kMaxUnread + 1);
+  look();
+  EXPECT_TRUE(first.is_broken());
+}
+
 TEST(ConnectionsTest, OfTooManyTheOldestIsBroken) {
   Connections connections(Limits(2));
   Connection known, first, second, third;
