@@ -25,21 +25,38 @@ using ::testing::Each;
 using ::testing::Lt;
 using ::testing::Pair;
 
+class DataServiceTest : public ::testing::Test {
+ protected:
+  // A service that listens on loopback, to be started.
+  void Listen(const RateLimit& limit = RateLimit(kMaxMessagesAtOnce, kBetweenMessages)) {
+    service_ = std::make_unique<DataService>("digest", /*share_memory=*/false, &log_, nullptr,
+                                             ConnectionOptions(), limit);
+    listener_ = Listener::Listen(
+        "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
+        [this](grpc::ServerBuilder* builder) { service_->Register(builder); });
+    RUBATO_ASSERT_OK(listener_);
+  }
+  // Before what the callbacks use is gone.
+  void Stop() {
+    listener_->Shutdown();
+    service_->Stop();
+  }
+
+  const Log log_{"server", 0, LogLevel::kWarning, LogFormat::kText};
+  std::unique_ptr<DataService> service_;
+  absl::StatusOr<Listener> listener_;
+};
+
 // What the coordinator sends to the shard in its own process: a Close that overtook its View would
 // go unanswered for ever.
-TEST(DataServiceTest, TasksRunInTheOrderInWhichTheyWerePosted) {
+TEST_F(DataServiceTest, TasksRunInTheOrderInWhichTheyWerePosted) {
   constexpr int kTasks = 3000;
-  const Log log("server", 0, LogLevel::kWarning, LogFormat::kText);
-  DataService service("digest", /*share_memory=*/false, &log);
-  absl::StatusOr<Listener> listener = Listener::Listen(
-      "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
-      [&](grpc::ServerBuilder* builder) { service.Register(builder); });
-  RUBATO_ASSERT_OK(listener);
-  service.Start({});
+  ASSERT_NO_FATAL_FAILURE(Listen());
+  service_->Start({});
   std::vector<int> order, expected;
   absl::Notification done;
   for (int i = 0; i < kTasks; ++i) {
-    service.Post([&order, &done, i] {
+    service_->Post([&order, &done, i] {
       order.push_back(i);
       if (order.size() == kTasks) done.Notify();
     });
@@ -49,27 +66,21 @@ TEST(DataServiceTest, TasksRunInTheOrderInWhichTheyWerePosted) {
   }
   done.WaitForNotification();
   EXPECT_EQ(order, expected);
-  listener->Shutdown();
-  service.Stop();
+  Stop();
 }
 
 // A worker ends its streams while it handles an answer, and no read is under way: the server is
 // told, and both ends end.
-TEST(DataServiceTest, AStreamThatEndsWhileAFrameIsHandledIsGone) {
-  const Log log("server", 0, LogLevel::kWarning, LogFormat::kText);
-  DataService service("digest", /*share_memory=*/false, &log);
-  absl::StatusOr<Listener> listener = Listener::Listen(
-      "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
-      [&](grpc::ServerBuilder* builder) { service.Register(builder); });
-  RUBATO_ASSERT_OK(listener);
+TEST_F(DataServiceTest, AStreamThatEndsWhileAFrameIsHandledIsGone) {
+  ASSERT_NO_FATAL_FAILURE(Listen());
   absl::Notification gone;
   DataService::Callbacks callbacks;
   callbacks.on_frame = [&](uint64_t stream, const Frame& frame, const ReceivedValues&) {
-    service.Send(stream, frame, {});
+    service_->Send(stream, frame, {});
     return absl::OkStatus();
   };
   callbacks.on_gone = [&](uint64_t) { gone.Notify(); };
-  service.Start(std::move(callbacks));
+  service_->Start(std::move(callbacks));
   absl::Notification handles;
   ShardStreams::Callbacks answers;
   answers.on_frame = [&](int, const Frame&, const ReceivedValues&) {
@@ -78,26 +89,19 @@ TEST(DataServiceTest, AStreamThatEndsWhileAFrameIsHandledIsGone) {
   };
   answers.on_failure = [](int, const absl::Status&) {};
   auto streams =
-      std::make_unique<ShardStreams>(std::vector<std::string>{listener->address()},
+      std::make_unique<ShardStreams>(std::vector<std::string>{listener_->address()},
                                      StreamScope{"digest"}, ConnectionOptions(), answers);
   streams->Send(0, Frame(), {});
   handles.WaitForNotification();
   streams.reset();
   gone.WaitForNotification();
-  listener->Shutdown();
-  service.Stop();
+  Stop();
 }
 
 // Of two streams the one that sends too much is read on when its time has come.
-TEST(DataServiceTest, MessagesOfAStreamAreReadAsOftenAsTheyMayBe) {
+TEST_F(DataServiceTest, MessagesOfAStreamAreReadAsOftenAsTheyMayBe) {
   constexpr uint64_t kMost = 3;
-  const Log log("server", 0, LogLevel::kWarning, LogFormat::kText);
-  DataService service("digest", /*share_memory=*/false, &log, nullptr, ConnectionOptions(),
-                      RateLimit(kMost, absl::Seconds(10)));
-  absl::StatusOr<Listener> listener = Listener::Listen(
-      "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
-      [&](grpc::ServerBuilder* builder) { service.Register(builder); });
-  RUBATO_ASSERT_OK(listener);
+  ASSERT_NO_FATAL_FAILURE(Listen(RateLimit(kMost, absl::Seconds(10))));
   absl::Mutex mutex;
   std::vector<std::pair<uint32_t, uint64_t>> taken;  // by whom, which
   DataService::Callbacks callbacks;
@@ -107,13 +111,13 @@ TEST(DataServiceTest, MessagesOfAStreamAreReadAsOftenAsTheyMayBe) {
     return absl::OkStatus();
   };
   callbacks.on_gone = [](uint64_t) {};
-  service.Start(std::move(callbacks));
+  service_->Start(std::move(callbacks));
   {
     ShardStreams::Callbacks ignored;
     ignored.on_frame = [](int, const Frame&, const ReceivedValues&) {};
     ignored.on_failure = [](int, const absl::Status&) {};
-    ShardStreams much({listener->address()}, {"digest"}, ConnectionOptions(), ignored);
-    ShardStreams little({listener->address()}, {"digest"}, ConnectionOptions(), ignored);
+    ShardStreams much({listener_->address()}, {"digest"}, ConnectionOptions(), ignored);
+    ShardStreams little({listener_->address()}, {"digest"}, ConnectionOptions(), ignored);
     const auto send = [&](ShardStreams* streams, uint32_t worker, uint64_t unit) {
       Frame frame;
       frame.worker = worker;
@@ -137,8 +141,7 @@ TEST(DataServiceTest, MessagesOfAStreamAreReadAsOftenAsTheyMayBe) {
     absl::MutexLock lock(&mutex);
     EXPECT_THAT(taken, Each(AnyOf(Pair(1, Lt(kMost)), Pair(2, _))));
   }
-  listener->Shutdown();
-  service.Stop();
+  Stop();
 }
 
 }  // namespace
