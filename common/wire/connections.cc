@@ -121,7 +121,7 @@ void Connections::Look(absl::Time now) {
   are_silent_ = now >= looks_at_known_;
   if (now >= looks_at_known_) {
     known_.remove_if(is_over);
-    looks_at_known_ = now + kBetweenLooks + static_cast<int64_t>(known_.size()) * kForEachKnown;
+    looks_at_known_ = now + BetweenLooks();
   }
   if (now >= gives_back_at_) {
     gives_back_at_ = absl::InfiniteFuture();
@@ -132,17 +132,23 @@ void Connections::Look(absl::Time now) {
 std::vector<int> Connections::Silent() const {
   absl::MutexLock lock(&mutex_);
   std::vector<int> silent;
-  if (!are_silent_ || !strangers_.empty() || gives_back_at_ != absl::InfiniteFuture())
-    return silent;
+  if (!are_silent_ || LooksAnyway()) return silent;
   for (const Connection& connection : known_) silent.push_back(connection.fd);
   return silent;
 }
 
 absl::Duration Connections::UntilNextLook() const {
   absl::MutexLock lock(&mutex_);
-  if (!strangers_.empty() || gives_back_at_ != absl::InfiniteFuture()) return kBetweenLooks;
-  return known_.empty() ? absl::InfiniteDuration()
-                        : kBetweenLooks + static_cast<int64_t>(known_.size()) * kForEachKnown;
+  if (LooksAnyway()) return kBetweenLooks;
+  return known_.empty() ? absl::InfiniteDuration() : BetweenLooks();
+}
+
+bool Connections::LooksAnyway() const {
+  return !strangers_.empty() || gives_back_at_ != absl::InfiniteFuture();
+}
+
+absl::Duration Connections::BetweenLooks() const {
+  return kBetweenLooks + static_cast<int64_t>(known_.size()) * kForEachKnown;
 }
 
 }  // namespace rubato

@@ -76,6 +76,10 @@ class Connections {
     uint64_t bytes_before = 0;  // had come when a look found that a message had been read
     uint64_t bytes_seen = 0;    // by the last look
   };
+  // Whether checks are due however silent the known ones are.
+  bool LooksAnyway() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // For the known ones.
+  absl::Duration BetweenLooks() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether it is to be forgotten; breaks it if it has reached a limit.
   bool IsOver(Connection* connection, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

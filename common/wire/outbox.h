@@ -17,8 +17,8 @@ namespace rubato {
 // Of a full message. With less the receiver announces room for more of them more often, with more a
 // peer that pushes and pulls at once waits for whole messages (docs/wire.md).
 constexpr size_t kMessageBytes = 768 << 10;
-// A message of this size or more counts as full: of blocks of up to 384 KiB, or of 512 and more, it
-// has as many as fit.
+// A message of this size or more counts as full. One with as many blocks as fit has it, if these
+// are of up to 384 KiB, or of 512 and more.
 constexpr size_t kFullMessageBytes = 512 << 10;
 
 struct OutgoingFrame {
