@@ -144,9 +144,9 @@ def main():
         channel.write(
             kind="register", train_samples=SAMPLES, data_digest="linear", numerics="python",
             layout={"parameters": [{"name": "w", "shape": [4]}, {"name": "b", "shape": [1]}],
-                    "optimizer": {"name": "NAME_SGD", "momentum": MOMENTUM,
+                    "optimizer": {"name": "sgd", "momentum": MOMENTUM,
                                   "learning_rate": float(os.environ.get("SCRIPT_RATE", RATE)),
-                                  "schedule": {"name": "NAME_TABLE", "factors": [1, 1, 0.5]}}})
+                                  "schedule": {"name": "table", "factors": [1, 1, 0.5]}}})
         features, targets = data()
         while True:
             channel.write(kind="next")

@@ -113,6 +113,12 @@ void YamlReader::ReadVariable(const std::string& variable, const std::string& ke
   Override(key, value, Place{Show(variable), 0, 0, variable == VariableOf(key) ? key : ""});
 }
 
+void YamlReader::ReadKey(const std::string& source, const std::string& key,
+                         const std::string& value) {
+  spell_ = [](absl::string_view key) { return std::string(key); };
+  Override(key, value, Place{source});
+}
+
 void YamlReader::ReadFlag(const std::string& flag, absl::string_view text) {
   spell_ = [](absl::string_view key) { return std::string(key); };
   const std::string principal = Principal(*message_->GetDescriptor())->name();

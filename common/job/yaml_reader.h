@@ -40,6 +40,8 @@ class YamlReader {
   void ReadOverride(absl::string_view assignment);
   // The same for a key that the variable `variable` of the environment sets.
   void ReadVariable(const std::string& variable, const std::string& key, const std::string& value);
+  // The same for a key of something else, which mistakes name as `source`.
+  void ReadKey(const std::string& source, const std::string& key, const std::string& value);
 
   // Reads "VALUE,KEY=VALUE,...", the value of the flag `flag`: the first is the principal's.
   void ReadFlag(const std::string& flag, absl::string_view text);

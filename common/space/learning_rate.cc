@@ -35,6 +35,7 @@ LearningRate::LearningRate(const proto::Optimizer& optimizer, int64_t batch_size
       gamma_(optimizer.schedule().gamma()),
       final_ratio_(optimizer.schedule().final_ratio()),
       factors_(optimizer.schedule().factors().begin(), optimizer.schedule().factors().end()),
+      steps_per_factor_(optimizer.schedule().steps_per_factor()),
       batch_size_(batch_size),
       samples_per_epoch_(samples_per_epoch) {
   RUBATO_CHECK(batch_size > 0 && samples_per_epoch > 0);
@@ -69,7 +70,7 @@ double LearningRate::Factor(double samples) const {
       const int64_t step =
           at / samples_per_epoch_ * steps_per_epoch + at % samples_per_epoch_ / batch_size_;
       if (factors_.empty()) return 1;
-      return factors_[std::min<size_t>(static_cast<size_t>(step), factors_.size() - 1)];
+      return factors_[std::min(static_cast<size_t>(step / steps_per_factor_), factors_.size() - 1)];
     }
     case proto::Schedule::NAME_COSINE:
       return final_ratio_ +

@@ -22,7 +22,9 @@ int64_t SamplesAt(const proto::Point& point, int64_t batch_size, int64_t samples
 //   constant  1
 //   step      gamma ^ floor(s / every)
 //   cosine    r + (1 − r) · (1 + cos(π · min(1, s / until))) / 2,  r = final_ratio
-//   table     factors[t], t the step of sync that sample s is in; the last one behind the table
+//   table     factors[floor(t / steps_per_factor)], t the step of sync that sample s is in; the
+//   last
+//             one behind the table
 //
 // In PyTorch's terms: its step t, counted from 0 with scheduler.step() after each
 // optimizer.step(), is s = t · batch_size, and every point given as {steps: n} is PyTorch's n:
@@ -56,6 +58,7 @@ class LearningRate {
   double gamma_;
   double final_ratio_;
   std::vector<double> factors_;
+  int64_t steps_per_factor_;
   int64_t batch_size_;
   int64_t samples_per_epoch_;
 };

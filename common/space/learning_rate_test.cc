@@ -65,6 +65,16 @@ TEST(LearningRateTest, TakesAFactorForEachStepFromATable) {
   }
 }
 
+// Three steps are an epoch of 25 samples.
+TEST(LearningRateTest, AFactorHoldsForAnEpochOfSteps) {
+  const LearningRate rate = Make(
+      "learning_rate: 0.5 schedule { name: NAME_TABLE factors: [1, 0.5, 2] steps_per_factor: 3 }",
+      /*batch_size=*/10, /*samples_per_epoch=*/25);
+  const std::vector<std::pair<int64_t, float>> expected = {
+      {0, 0.5f}, {24, 0.5f}, {25, 0.25f}, {49, 0.25f}, {50, 1.0f}, {74, 1.0f}, {1000, 1.0f}};
+  for (const auto& [samples, wanted] : expected) EXPECT_EQ(rate.At(samples), wanted) << samples;
+}
+
 TEST(LearningRateTest, FallsInStepsExactlyAtThePoint) {
   const LearningRate rate =
       Make("learning_rate: 0.5 schedule { name: NAME_STEP every { epochs: 1.5 } gamma: 0.5 }");

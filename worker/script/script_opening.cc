@@ -4,32 +4,101 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/exit_code.h"
 #include "common/base/json.h"
 #include "common/base/status.h"
 #include "common/job/completion.h"
 #include "common/job/is_script.h"
 #include "common/job/job.h"
-#include "common/job/report.h"
+#include "common/job/scalar_field.h"
+#include "common/job/schema.h"
+#include "common/job/yaml_reader.h"
 #include "common/space/flat_space.h"
 
 namespace rubato {
 namespace {
 
-absl::StatusOr<proto::Layout> LayoutOf(const nlohmann::json& frame) {
+// What fits in a registration (kMaxRequestBytes).
+constexpr size_t kMaxFactors = 1'000'000;
+
+// "NAME_ADAM", as messages of Protocol Buffers have it in JSON, is "adam".
+void ShortenName(nlohmann::json* message) {
+  const auto name = message->find("name");
+  if (name == message->end() || !name->is_string()) return;
+  absl::string_view text = name->get_ref<const std::string&>();
+  if (absl::ConsumePrefix(&text, "NAME_")) *name = absl::AsciiStrToLower(text);
+}
+
+// Reads `json` as the key `optimizer` of a job file.
+absl::Status ReadOptimizer(nlohmann::json json, proto::Optimizer* optimizer) {
+  const std::string what = "the script's optimizer";
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": found ", json.dump(), ", expected a map of keys, such as name: sgd"));
+  }
+  ShortenName(&json);
+  nlohmann::json factors;  // a long list, which is read by itself
+  if (const auto schedule = json.find("schedule");
+      schedule != json.end() && schedule->is_object()) {
+    ShortenName(&*schedule);
+    if (const auto found = schedule->find("factors"); found != schedule->end()) {
+      factors = std::move(*found);
+      schedule->erase(found);
+    }
+  }
+  YamlReader reader(optimizer);
+  for (const auto& [key, value] : json.items()) {
+    const bool is_word = value.is_string() &&
+                         absl::c_all_of(value.get_ref<const std::string&>(), absl::ascii_isalpha);
+    // Quotes are JSON's, and no mistake.
+    reader.ReadKey(what, key, is_word ? value.get<std::string>() : value.dump());
+  }
+  if (!factors.is_null()) {
+    const std::string key = "schedule.factors";
+    reader.report().Note(key, {what});
+    const google::protobuf::FieldDescriptor& field =
+        *proto::Schedule::descriptor()->FindFieldByNumber(proto::Schedule::kFactorsFieldNumber);
+    if (!factors.is_array() || factors.size() > kMaxFactors) {
+      reader.report().Add(
+          key, absl::StrCat("found ", factors.is_array() ? absl::StrCat(factors.size()) : "no list",
+                            ", expected a list of at most ", kMaxFactors,
+                            ": with steps_per_factor each holds for several steps"));
+    } else {
+      for (const nlohmann::json& factor : factors) {
+        if (StoreNumber(factor.dump(), field, optimizer->mutable_schedule())) continue;
+        reader.report().Add(
+            key, absl::StrCat("found ", factor.dump(), ", expected ", Expectation(field)));
+        break;
+      }
+    }
+  }
+  Complete(optimizer, &reader.report());
+  return reader.report().ToStatus();
+}
+
+absl::StatusOr<proto::Layout> LayoutOf(nlohmann::json frame) {
   proto::Layout layout;
   const auto found = frame.find("layout");
-  if (found == frame.end()) return absl::InvalidArgumentError("the script registers no layout");
+  if (found == frame.end() || !found->is_object()) {
+    return absl::InvalidArgumentError("the script registers no layout");
+  }
+  nlohmann::json optimizer = nlohmann::json::object();
+  if (const auto own = found->find("optimizer"); own != found->end()) {
+    optimizer = std::move(*own);
+    found->erase(own);
+  }
   const auto parsed = google::protobuf::util::JsonStringToMessage(found->dump(), &layout);
   if (!parsed.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the script's layout: ", std::string(parsed.message())));
   }
-  Report report;
-  Complete(layout.mutable_optimizer(), &report);
-  RUBATO_RETURN_IF_ERROR(report.ToStatus());
+  RUBATO_RETURN_IF_ERROR(ReadOptimizer(std::move(optimizer), layout.mutable_optimizer()));
   layout.set_gives_values(true);
   return layout;
 }
@@ -49,7 +118,7 @@ absl::StatusOr<ScriptOpening> OpenScript(const proto::Job& job, ScriptChannel* c
     return absl::InternalError("the job cannot be told to the script");
   }
   channel->Write({{"kind", "job"}, {"job", ParseJson(text)}});
-  RUBATO_ASSIGN_OR_RETURN(const nlohmann::json frame, channel->Read());
+  RUBATO_ASSIGN_OR_RETURN(nlohmann::json frame, channel->Read());
   if (TextAt(frame, "kind") != "register") {
     return absl::InvalidArgumentError(absl::StrCat("the script begins with a frame of kind \"",
                                                    TextAt(frame, "kind"),
