@@ -117,9 +117,12 @@ class Sampler:
 
         sampler = rubato.Sampler(len(train_set), batch_size=256, rank=rank, ranks=ranks, seed=1)
         loader = DataLoader(train_set, batch_sampler=sampler)
+        for batches, (x, y) in enumerate(loader, start=1):
+            ...
+            torch.save({"sampler": sampler.state_dict(batches), ...}, path)
 
     Yields lists of indices, and goes to the next epoch at the end of each. A rank's part of a short last batch may be
-    empty, and is left out.
+    empty, and is left out: that rank has one batch less.
     """
 
     def __init__(self, size: int, batch_size: int, *, rank: int = 0, ranks: int = 1, seed: int = 0,
@@ -130,28 +133,50 @@ class Sampler:
         self.size, self.batch_size, self.rank, self.ranks = size, batch_size, rank, ranks
         self.epoch = 0
         self.position = 0  # samples of the epoch that have been given out, to all ranks
+        self._began = (0, 0)  # epoch and position where the last iteration did
         self._places = Places(size, seed, order)
 
+    def _part(self, position: int) -> Tuple[int, int]:
+        """This rank's places of the global batch that begins there."""
+        n = min(self.size - position, self.batch_size)
+        return position + self.rank * n // self.ranks, position + (self.rank + 1) * n // self.ranks
+
     def __iter__(self) -> Iterator[List[int]]:
+        self._began = self.epoch, self.position
         while self.position < self.size:
-            begin, end = self.position, min(self.size, self.position + self.batch_size)
-            n = end - begin
-            self.position = end
-            mine = self._places(self.epoch, begin + self.rank * n // self.ranks,
-                                begin + (self.rank + 1) * n // self.ranks)
-            if mine:
-                yield mine
+            begin, end = self._part(self.position)
+            self.position = min(self.size, self.position + self.batch_size)
+            if begin < end:
+                yield self._places(self.epoch, begin, end)
         self.set_epoch(self.epoch + 1)
 
     def __len__(self) -> int:
-        """Batches that are left of the epoch."""
-        return -(-(self.size - self.position) // self.batch_size)
+        """Batches that this rank has left of the epoch."""
+        whole, rest = divmod(self.size - self.position, self.batch_size)
+        begin, end = self._part(self.size - rest)
+        return whole + (begin < end)
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch, self.position = epoch, 0
 
-    def state_dict(self) -> Any:
-        return {"epoch": self.epoch, "position": self.position}
+    def state_dict(self, batches: Optional[int] = None) -> Any:
+        """Where to continue.
+
+        batches: how many of this iteration's the script has trained. Default: all that were given out; a DataLoader
+            with processes (`num_workers`) reads several ahead of the script, which would then be left out.
+        """
+        if batches is None:
+            return {"epoch": self.epoch, "position": self.position}
+        epoch, began = self._began
+        position = began + batches * self.batch_size
+        if batches < 0 or position >= self.size + self.batch_size:
+            raise ValueError(f"found batches={batches}, expected what has been trained of an iteration that has "
+                             f"{-(-(self.size - began) // self.batch_size)}")
+        if position < self.size:
+            begin, end = self._part(position)
+            if begin < end:  # else nothing of the epoch is left for this rank
+                return {"epoch": epoch, "position": position}
+        return {"epoch": epoch + 1, "position": 0}
 
     def load_state_dict(self, state: Any) -> None:
         self.epoch, self.position = state["epoch"], state["position"]

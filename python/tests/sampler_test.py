@@ -66,6 +66,31 @@ class SamplerTest(unittest.TestCase):
                 seen += part
         self.assertEqual(sorted(seen), list(range(40)))
 
+    def test_goes_on_where_the_script_is_and_not_the_readers_ahead_of_it(self):
+        whole = [list(rubato.Sampler(20, 8, seed=3))]
+        sampler = rubato.Sampler(20, 8, seed=3)
+        ahead = iter(sampler)
+        next(ahead), next(ahead)  # as a DataLoader with processes does, before the script has trained the first
+        self.assertEqual(sampler.state_dict(), {"epoch": 0, "position": 16})
+        self.assertEqual(sampler.state_dict(1), {"epoch": 0, "position": 8})
+        again = rubato.Sampler(20, 8, seed=3)
+        again.load_state_dict(sampler.state_dict(1))
+        self.assertEqual(next(iter(again)), whole[0][1])
+        self.assertEqual(again.state_dict(0), {"epoch": 0, "position": 8})
+        self.assertEqual(again.state_dict(1), {"epoch": 0, "position": 16})
+        self.assertEqual(list(ahead), whole[0][2:])  # and the epoch is over for the sampler
+        self.assertEqual(sampler.state_dict(2), {"epoch": 0, "position": 16})
+        self.assertEqual(sampler.state_dict(3), {"epoch": 1, "position": 0})
+        with self.assertRaisesRegex(ValueError, "batches=4, .* has 3"):
+            sampler.state_dict(4)
+
+    def test_length_is_what_a_rank_gets(self):
+        for rank in range(8):  # of the two samples of the last batch
+            sampler = rubato.Sampler(10, 8, rank=rank, ranks=8)
+            expected = len(sampler)
+            self.assertEqual(len(list(sampler)), expected, rank)
+            self.assertEqual(sampler.state_dict(expected), {"epoch": 1, "position": 0})
+
     def test_orders(self):
         self.assertEqual(list(rubato.Sampler(5, 2, order="sequential")), [[0, 1], [2, 3], [4]])
         backwards = rubato.Sampler(5, 2, order=lambda epoch: [4 - i for i in range(5)])
