@@ -16,9 +16,9 @@ _RULES = {
     torch.optim.Adagrad: ("adagrad", ("lr_decay", "initial_accumulator_value", "eps")),
     torch.optim.RMSprop: ("rmsprop", ("momentum", "alpha", "eps", "centered")),
 }
-# How torch computes, not what.
+# How torch computes, not what; and what schedulers note.
 _NO_MATTER = {"params", "foreach", "capturable", "differentiable", "fused", "initial_lr", "max_lr", "min_lr",
-              "decoupled_weight_decay", "max_momentum", "base_momentum"}
+              "max_momentum", "base_momentum"}
 
 # Of a GradScaler in a row, by which it has halved any scale to nothing: the gradient itself is not finite.
 _OVERFLOWS = 64
@@ -28,8 +28,8 @@ def _settings(group: Dict[str, Any]) -> Dict[str, Any]:
     return {name: value for name, value in group.items() if name not in _NO_MATTER}
 
 
-def to_proto(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, Any]:
-    """As JSON of proto::Optimizer: settings, and a group for each parameter whose rate or decay is its own."""
+def to_settings(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, Any]:
+    """As the key `optimizer` of a job file: settings, and a group for each parameter whose rate or decay is its own."""
     kind = type(optimizer)
     if kind not in _RULES:
         names = ", ".join(rule.__name__ for rule in _RULES)
@@ -41,22 +41,25 @@ def to_proto(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, Any]
         raise Refused(f"the {kind.__name__} has made steps already, expected one that has not: the servers begin with "
                       "fresh slots")
     groups = optimizer.param_groups
+    if kind is torch.optim.Adam and groups[0].get("decoupled_weight_decay"):
+        name = "adamw"
     for group in groups:
         if group.get("maximize"):
             raise Refused(f"{kind.__name__} has maximize=True, expected a loss to be minimised: negate the loss")
-        for key in keys:
-            if not same_settings(group[key], groups[0][key]):
-                raise Refused(f"groups of parameters differ in {key} ({groups[0][key]} and {group[key]}), expected "
+        for key in (*keys, "decoupled_weight_decay"):
+            first, other = groups[0].get(key), group.get(key)
+            if not same_settings(first, other):
+                raise Refused(f"groups of parameters differ in {key} ({first} and {other}), expected "
                               "learning rates and weight decays alone to differ")
     rates = [float(group.get("initial_lr", group["lr"])) for group in groups]
     base = next((i for i, rate in enumerate(rates) if rate > 0), None)
     if base is None:
         raise Refused("all learning rates are 0, expected one above 0")
-    proto: Dict[str, Any] = {"name": "NAME_" + name.upper(), "learning_rate": rates[base],
-                             "weight_decay": float(groups[base]["weight_decay"])}
+    settings: Dict[str, Any] = {"name": name, "learning_rate": rates[base],
+                                "weight_decay": float(groups[base]["weight_decay"])}
     for key in keys:
         value = groups[0][key]
-        proto[key] = [float(x) for x in value] if key == "betas" else value
+        settings[key] = [float(x) for x in value] if key == "betas" else value
     of = {id(parameter): i for i, group in enumerate(groups) for parameter in group["params"]}
     known = {id(entry.tensor) for entry in layout.parameters}
     if any(id(parameter) not in known and parameter.numel() > 0 for group in groups for parameter in group["params"]):
@@ -69,18 +72,18 @@ def to_proto(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, Any]
             own.append({"match": entry.name, "learning_rate": 0, "weight_decay": 0})
             continue
         decay = float(groups[i]["weight_decay"])
-        if rates[i] != rates[base] or decay != proto["weight_decay"]:
+        if rates[i] != rates[base] or decay != settings["weight_decay"]:
             own.append({"match": entry.name, "learning_rate": rates[i], "weight_decay": decay})
     if own:
-        proto["groups"] = own
-    return proto
+        settings["groups"] = own
+    return settings
 
 
-def factors(scheduler: Any, optimizer: torch.optim.Optimizer, steps: int, each: int) -> List[float]:
-    """The learning rate of each step divided by the initial base rate, by running the scheduler to the job's end.
+def factors(scheduler: Any, optimizer: torch.optim.Optimizer, steps: int) -> List[float]:
+    """The learning rate of each of the scheduler's steps divided by the initial base rate, by running the scheduler
+    to the job's end.
 
-    `each`: steps of the job for one of the scheduler. The scheduler is used up, and the optimizer's groups are as they
-    were.
+    The scheduler is used up, and the optimizer's groups are as they were.
     """
     if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
         raise Refused("ReduceLROnPlateau decides by what is measured, expected a scheduler that is known beforehand: "
@@ -106,7 +109,7 @@ def factors(scheduler: Any, optimizer: torch.optim.Optimizer, steps: int, each: 
                     if not same_settings(group[name], value):
                         raise Refused(f"the scheduler changes {name} at step {step}, expected learning rates alone to "
                                       "change (cycle_momentum=False)")
-            table += [found[0] if found else 1.0] * min(each, steps - step)
+            table.append(found[0] if found else 1.0)
             if len(table) < steps:
                 scheduler.step()
     for group, values in zip(groups, before):
@@ -114,6 +117,16 @@ def factors(scheduler: Any, optimizer: torch.optim.Optimizer, steps: int, each: 
     while len(table) > 1 and table[-1] == table[-2]:
         table.pop()  # the last holds afterwards
     return table
+
+
+def _check_unchanged(optimizer: torch.optim.Optimizer, settings: List[Dict[str, Any]], what: str) -> None:
+    for group, known in zip(optimizer.param_groups, settings):
+        for name, value in known.items():
+            found = group.get(name)
+            if found is not value and not same_settings(found, value):
+                raise Refused(f"{name} of {what} was changed from {value} to {found}, expected it as it was: the "
+                              "servers have the settings of the whole job, a scheduler is given to job.prepare, and "
+                              "the one that job.prepare returns is stepped")
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -126,8 +139,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init__(self, optimizer: torch.optim.Optimizer, hand_over: Callable[[float, Optional[float]], None],
                  put_back: Callable[[], None], note_loss: Callable[[Any], None], table: Sequence[float],
-                 overlap: bool):
-        """`overlap`: gradients are sent before step(), which then cannot set their weight."""
+                 steps_per_factor: int, overlap: bool):
+        """`table`: of learning rates, a factor for each `steps_per_factor` steps of the job. `overlap`: gradients are
+        sent before step(), which then cannot set their weight."""
         self._kind = type(optimizer).__name__
         super().__init__([dict(group) for group in optimizer.param_groups], dict(optimizer.defaults))
         self._hand_over = hand_over
@@ -138,6 +152,9 @@ class Optimizer(torch.optim.Optimizer):
         self.watch: Any = None  # a GradientWatch, until the first step()
         self._note_loss = note_loss
         self._table = table
+        self._steps_per_factor = steps_per_factor
+        self._given = optimizer
+        self._given_settings = [_settings(group) for group in optimizer.param_groups]
         self._bases = [float(group.get("initial_lr", group["lr"])) for group in self.param_groups]
         self._shown = [_settings(group) for group in self.param_groups]
         self.trained = {id(parameter) for group in self.param_groups for parameter in group["params"]}
@@ -156,12 +173,8 @@ class Optimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
             self._note_loss(loss)
-        for group, shown in zip(self.param_groups, self._shown):
-            for name, value in shown.items():
-                if group.get(name) is not value and not same_settings(group.get(name), value):
-                    raise Refused(f"{name} of the optimizer was changed from {value} to {group.get(name)}, expected "
-                                  "what job.prepare was given: the servers have the settings of the whole job, and a "
-                                  "scheduler is given to job.prepare")
+        _check_unchanged(self, self._shown, "the optimizer")
+        _check_unchanged(self._given, self._given_settings, "the optimizer that job.prepare was given")
         if self.watch is not None:
             self.watch.end(by_scaler=hasattr(self, "found_inf"))
             self.watch = None
@@ -189,7 +202,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def show_rate(self, step: int) -> None:
         """The groups' rates become those of a step of the job."""
-        factor = self._table[min(step, len(self._table) - 1)] if self._table else 1.0
+        factor = self._table[min(step // self._steps_per_factor, len(self._table) - 1)] if self._table else 1.0
         for group, base, shown in zip(self.param_groups, self._bases, self._shown):
             group["lr"] = shown["lr"] = base * factor
 

@@ -12,7 +12,7 @@ from .errors import Refused
 from .layout import Layout
 from .length import total_steps
 from .loader import Loader
-from .optimizers import Optimizer, Scheduler, factors, to_proto
+from .optimizers import Optimizer, Scheduler, factors, to_settings
 from .overlap import Overlap
 from .sampler import Order
 
@@ -20,24 +20,25 @@ from .sampler import Order
 def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, loss: str,
             clip_grad_norm: Optional[float], scheduler_per: str, order: Order, overlap: bool) -> Tuple[Any, ...]:
     """See Job.prepare."""
-    _check(job, model, optimizer, loss, scheduler_per)
+    _check(job, model, optimizer, scheduler, loss, scheduler_per)
     layout = Layout(model)
     batches = Loader(loader, order)
-    settings = to_proto(optimizer, layout)
+    settings = to_settings(optimizer, layout)
     worker = job._start(batches.batch_size)
     train = worker.job["train"]
     batch = int(train["batch_size"])
     batches.use_batch(batch, int(train.get("micro_batches", 1)))
     table: List[float] = []
+    steps_per_factor = -(-batches.samples // batch) if scheduler_per == "epoch" else 1
     if scheduler is not None:
-        each = -(-batches.samples // batch) if scheduler_per == "epoch" else 1
         steps = total_steps(train["until"], batches.samples, batch)
         if steps is None:
             raise Refused("train.until is a time, and there is a scheduler: expected epochs, steps or samples, by "
                           "which the rates of the whole job are known")
-        hints.of_length(scheduler, -(-steps // each), scheduler_per)
-        table = factors(scheduler, optimizer, steps, each)
-        settings["schedule"] = {"name": "NAME_TABLE", "factors": table}
+        scheduled = -(-steps // steps_per_factor)
+        hints.of_length(scheduler, scheduled, scheduler_per)
+        table = factors(scheduler, optimizer, scheduled)
+        settings["schedule"] = {"name": "table", "factors": table, "steps_per_factor": steps_per_factor}
     if clip_grad_norm is not None:
         settings["clip_grad_norm"] = float(clip_grad_norm)
 
@@ -60,13 +61,19 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
             engine.fill(early.finish, counts)
         else:
             engine.fill(lambda work: layout.fill(worker.gradient(work), factor, samples, trained), counts)
-        layout.forget_gradients()
+        leave()
 
     def put_back() -> None:
-        layout.forget_gradients()
+        leave()
         engine.put_back()
 
-    prepared = Optimizer(optimizer, hand_over, put_back, lambda value: job.log(loss=value), table, overlap)
+    def leave() -> None:
+        """Nothing of a micro-batch stays: neither its gradients nor its statistics in place of the averages."""
+        layout.forget_gradients()
+        layout.load(False)
+
+    prepared = Optimizer(optimizer, hand_over, put_back, lambda value: job.log(loss=value), table,
+                         steps_per_factor, overlap)
     prepared.show_rate(0)
     if not overlap:  # which refuses what is watched for
         prepared.watch = hints.GradientWatch(
@@ -78,7 +85,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         Scheduler(prepared, lambda: engine.next_step, scheduler_per, lambda: batches.loop),)
 
 
-def _check(job: Any, model: Any, optimizer: Any, loss: str, scheduler_per: str) -> None:
+def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, scheduler_per: str) -> None:
     if job._engine is not None:
         raise Refused("job.prepare was called twice, expected once: a job has one model and one optimizer")
     if not isinstance(model, torch.nn.Module):
@@ -88,6 +95,9 @@ def _check(job: Any, model: Any, optimizer: Any, loss: str, scheduler_per: str) 
                       "of their own")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise Refused(f"found a {type(optimizer).__name__} for an optimizer, expected one of torch.optim")
+    if scheduler is None and any("initial_lr" in group for group in optimizer.param_groups):
+        raise Refused("the optimizer has a scheduler that job.prepare was not given, expected it as the fourth "
+                      "argument: the servers have the rates of the whole job from its beginning")
     if loss not in ("mean", "sum"):
         raise Refused(f"found loss={loss!r}, expected 'mean' or 'sum'")
     if scheduler_per not in ("step", "epoch"):

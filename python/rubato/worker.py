@@ -58,10 +58,8 @@ class Worker:
         self._parameters = self._views(memory, 0)
         for name, view in self._parameters.items():
             view[...] = arrays[name]
-        settings = dict(optimizer)
-        settings["name"] = "NAME_" + str(settings.get("name", "sgd")).upper()
         layout = {"parameters": [{"name": name, "shape": list(array.shape)} for name, array in self._arrays.items()],
-                  "optimizer": settings}
+                  "optimizer": dict(optimizer)}
         worker.register(layout, samples, f"arrays {samples}",
                         f"numpy {numpy.__version__} python {sys.version_info[0]}", 2)
         self._places = Places(samples, int(worker.job.get("seed", 0)), order)

@@ -393,6 +393,34 @@ print(model[1].momentum)
 """)
         self.assertEqual(output, "1.0\n0.3\n")
 
+    def test_between_steps_batch_norm_has_the_averages(self):
+        output = self.passes("""
+model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, momentum=0.3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+at_hand = [torch.zeros(2)]
+""" + LOOP.replace("        optimizer.zero_grad()", "        at_hand.append(model[1].running_mean.clone())") + """
+        optimizer.step()
+        print(torch.equal(model[1].running_mean, at_hand[-1]), torch.equal(at_hand[-2], at_hand[-1]))
+""")  # two epochs of three batches; the first finds what the second has before it
+        self.assertEqual(output.splitlines(), ["True True"] + ["True False"] * 5)
+
+    def test_adam_with_decoupled_weight_decay_is_adamw(self):
+        # As newer versions of torch have AdamW; older ones keep what a group brings.
+        output = self.passes("""
+from rubato.layout import Layout
+from rubato.optimizers import to_settings
+def found(*decoupled):
+    groups = [{"params": [p], "decoupled_weight_decay": d} for p, d in zip(model.parameters(), decoupled)]
+    return to_settings(torch.optim.Adam(groups, lr=0.1, weight_decay=0.2), Layout(model))
+print(found(True, True)["name"], found(False, False)["name"], found(True, True)["weight_decay"])
+try:
+    found(True, False)
+except rubato.Refused as error:
+    print(error)
+""")
+        self.assertEqual(output, "adamw adam 0.2\ngroups of parameters differ in decoupled_weight_decay (True and "
+                                 "False), expected learning rates and weight decays alone to differ\n")
+
     def test_a_saved_file_has_the_values_alone(self):
         self.passes(LOOP + """        optimizer.step()
 assert job.save("found.pt")

@@ -38,6 +38,20 @@ class RefusalsTest(WithFake):
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
 for epoch""") + "        optimizer.step()\n        scheduler.step()\n")
 
+    def test_a_scheduler_that_is_not_given(self):
+        scheduler = "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n"
+        self.refuses("has a scheduler that job.prepare was not given",
+                     scheduler + "model, optimizer, loader = job.prepare(model, optimizer, loader)")
+        # The script's own, in place of the one that is returned.
+        self.refuses("lr of the optimizer that job.prepare was given was changed from 0.1 to 0.01", scheduler + """
+model, optimizer, loader, _ = job.prepare(model, optimizer, loader, scheduler)
+for a, b in loader:
+    optimizer.zero_grad()
+    compute(a, b)
+    optimizer.step()
+    scheduler.step()
+""")
+
     def test_two_optimizers(self):
         self.refuses("found 2 optimizers", "job.prepare(model, [optimizer, optimizer], loader)")
 
