@@ -132,6 +132,12 @@ TEST(GrowthTest, OfTestsThoseAreRememberedThatCheckpointsNeed) {
   });
 }
 
+// Until it is seen to hang, the others go on.
+TEST(GrowthTest, AContributionThatNeverComesLeavesOneGap) {
+  UnitSet units;
+  ExpectNoGrowth([&](int64_t i) { units.Insert(i + 1); });
+}
+
 TEST(GrowthTest, WorkersThatComeAndGoLeaveNothingInTheLedger) {
   WorkLedger ledger;
   ExpectNoGrowth([&](int64_t i) {

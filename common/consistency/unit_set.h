@@ -1,41 +1,50 @@
-// Which contributions a block holds: all below a mark, and a few above it. Contributions are given
-// out in order, so those above the mark are at most as many as are in progress.
+// Which contributions a block holds: all below a mark, and some above it. Contributions are given
+// out in order, so those above are all but the ones in progress: they are kept as runs, of which
+// there are no more than that, however long one takes.
 #ifndef RUBATO_COMMON_CONSISTENCY_UNIT_SET_H_
 #define RUBATO_COMMON_CONSISTENCY_UNIT_SET_H_
 
 #include <cstdint>
-#include <set>
+#include <map>
+#include <vector>
 
 namespace rubato {
 
 class UnitSet {
  public:
   UnitSet() = default;
-  // All below `below`, and those of `above`.
+  // All below `below`.
+  explicit UnitSet(int64_t below) : below_(below) {}
+  // And those of `above`.
   template <typename Units>
   UnitSet(int64_t below, const Units& above) : below_(below) {
     for (int64_t unit : above) Insert(unit);
   }
 
-  bool Contains(int64_t unit) const { return unit < below_ || above_.count(unit) != 0; }
-
-  void Insert(int64_t unit) {
-    if (unit < below_) return;
-    above_.insert(unit);
-    while (!above_.empty() && *above_.begin() == below_) {
-      above_.erase(above_.begin());
-      ++below_;
-    }
-  }
+  bool Contains(int64_t unit) const;
+  void Insert(int64_t unit) { Insert(unit, unit + 1); }
+  // All of [begin, end).
+  void Insert(int64_t begin, int64_t end);
 
   // All units below this one are in the set, this one is not.
   int64_t below() const { return below_; }
-  const std::set<int64_t>& above() const { return above_; }
+  // The runs above: their ends by their beginnings. Between two, and below the first, a unit lacks.
+  const std::map<int64_t, int64_t>& runs() const { return runs_; }
+  // No unit from here on is in the set.
+  int64_t end() const { return runs_.empty() ? below_ : runs_.rbegin()->second; }
 
  private:
   int64_t below_ = 0;
-  std::set<int64_t> above_;
+  std::map<int64_t, int64_t> runs_;
 };
+
+// Of several sets, at least one.
+struct UnitsHeld {
+  UnitSet by_all, by_some;
+  // By some, and not by all.
+  std::vector<int64_t> Partial() const;
+};
+UnitsHeld HeldBy(const std::vector<const UnitSet*>& sets);
 
 }  // namespace rubato
 

@@ -10,6 +10,7 @@
 #include "common/base/digest.h"
 #include "common/base/max_count.h"
 #include "common/base/status.h"
+#include "common/consistency/block_units.h"
 #include "common/files/atomic_file.h"
 #include "common/files/message_json.h"
 #include "common/files/run_folder.h"
@@ -91,8 +92,10 @@ absl::Status CheckManifest(const std::string& file, const proto::Manifest& manif
          {block.version(), block.samples(), block.units_below(), block.skipped()}) {
       fits = fits && 0 <= number && number <= kMaxCount;
     }
-    for (const int64_t unit : block.units_above()) {
-      fits = fits && 0 <= unit && unit < std::max(manifest.step(), int64_t{1});
+    const int64_t given = std::max(manifest.step(), int64_t{1});
+    for (const int64_t unit : block.units_above()) fits = fits && 0 <= unit && unit < given;
+    for (const proto::UnitRun& run : block.unit_runs()) {
+      fits = fits && 0 <= run.begin() && run.begin() < run.end() && run.end() <= given;
     }
     if (manifest.mode() == proto::Manifest::MODE_SYNC) {  // all blocks are at one version
       fits = fits && block.version() == manifest.step();
@@ -176,20 +179,14 @@ std::vector<std::string> VectorsOf(const proto::Manifest& manifest) {
 }
 
 std::vector<int64_t> UnitsNotWhole(const proto::Manifest& checkpoint) {
-  const auto holds = [](const proto::BlockState& block, int64_t unit) {
-    return unit < block.units_below() ||
-           std::count(block.units_above().begin(), block.units_above().end(), unit) > 0;
-  };
-  int64_t below = checkpoint.step();
-  for (const proto::BlockState& block : checkpoint.blocks()) {
-    below = std::min(below, block.units_below());
-  }
+  std::vector<UnitSet> sets;
+  for (const proto::BlockState& block : checkpoint.blocks()) sets.push_back(UnitsOf(block));
+  std::vector<const UnitSet*> blocks;
+  for (const UnitSet& set : sets) blocks.push_back(&set);
+  const UnitSet whole = HeldBy(blocks).by_all;
   std::vector<int64_t> units;
-  for (int64_t unit = below; unit < checkpoint.step(); ++unit) {
-    if (!std::all_of(checkpoint.blocks().begin(), checkpoint.blocks().end(),
-                     [&](const proto::BlockState& block) { return holds(block, unit); })) {
-      units.push_back(unit);
-    }
+  for (int64_t unit = whole.below(); unit < checkpoint.step(); ++unit) {
+    if (!whole.Contains(unit)) units.push_back(unit);
   }
   return units;
 }

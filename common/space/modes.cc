@@ -75,6 +75,7 @@ proto::BlockState AsGoesOn(const proto::View& view, const proto::View& kept,
   const int64_t origin = view.origin_unit();
   if (OnArrival(kept.mode()) && kept.origin_unit() == origin) return block;
   block.set_units_below(origin);
+  block.clear_unit_runs();
   block.clear_units_above();
   if (!OnArrival(kept.mode()) && !OnArrival(view.mode())) return block;
   block.set_skipped(block.skipped() + origin - block.version());

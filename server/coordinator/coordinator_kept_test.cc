@@ -54,7 +54,11 @@ class CoordinatorKeptTest : public CoordinatorTest {
     kept->mutable_view()->mutable_mode()->set_mode(proto::Mode::NAME_ASYNC);
     kept->mutable_view()->set_leaves(2);
     kept->mutable_blocks(0)->set_units_below(below);
-    for (const int64_t unit : above) kept->mutable_blocks(0)->add_units_above(unit);
+    for (const int64_t unit : above) {
+      proto::UnitRun* run = kept->mutable_blocks(0)->add_unit_runs();
+      run->set_begin(unit);
+      run->set_end(unit + 1);
+    }
     return message;
   }
 

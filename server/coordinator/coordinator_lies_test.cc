@@ -194,10 +194,10 @@ TEST_F(LiesTest, AShardsAnswersEndTheJobByItsName) {
       {"shard_closed.lowest_version",
        [](auto* m) { m->mutable_shard_closed()->set_lowest_version(-1); }},
       {"shard_closed.lowest_version", [](auto* m) { m->mutable_shard_closed(); }},
-      {"shard_closed.units_whole",
+      {"shard_closed.unit_runs",
        [](auto* m) {
          m->mutable_shard_closed()->set_lowest_version(0);
-         m->mutable_shard_closed()->add_units_whole(-7);
+         m->mutable_shard_closed()->add_unit_runs()->set_begin(-7);
        }},
       {"snapshot_copied.blocks", [](auto* m) { m->mutable_snapshot_copied(); }},
       {"snapshot_copied.blocks.block",

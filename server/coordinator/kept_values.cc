@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "common/consistency/block_units.h"
 #include "common/consistency/policy.h"
 #include "common/space/modes.h"
 
@@ -59,10 +60,7 @@ absl::Status SetPlace(bool on_arrival, proto::Manifest* manifest) {
   int64_t lowest = INT64_MAX, highest = 0, samples = 0;
   for (const proto::BlockState& block : manifest->blocks()) {
     lowest = std::min(lowest, on_arrival ? block.units_below() : block.version());
-    highest = std::max(highest, on_arrival ? block.units_below() : block.version());
-    for (const int64_t unit : block.units_above()) {
-      if (on_arrival) highest = std::max(highest, unit + 1);
-    }
+    highest = std::max(highest, on_arrival ? UnitsOf(block).end() : block.version());
     samples = std::max(samples, block.samples());
   }
   if (lowest < manifest->origin_unit() || highest - lowest > (on_arrival ? kMostOpen : 1)) {

@@ -61,6 +61,15 @@ absl::Status Counts(absl::string_view field, const List& found) {
   return absl::OkStatus();
 }
 
+absl::Status Runs(absl::string_view field,
+                  const google::protobuf::RepeatedPtrField<proto::UnitRun>& found) {
+  for (const proto::UnitRun& run : found) {
+    RUBATO_RETURN_IF_ERROR(Count(field, run.end()));
+    RUBATO_RETURN_IF_ERROR(In(field, run.begin(), 0, run.end()));
+  }
+  return absl::OkStatus();
+}
+
 // Samples, or shares of them, of so many samples.
 absl::Status Shares(absl::string_view field, double found, int64_t samples) {
   return Real(field, found, 0, static_cast<double>(samples) + 0.5);  // sums round
@@ -143,7 +152,7 @@ absl::Status Check(const proto::ShardClosed& closed, const PeerTerms& terms) {
     RUBATO_RETURN_IF_ERROR(Count("shard_closed.clocks.applied", clock.applied()));
   }
   RUBATO_RETURN_IF_ERROR(Count("shard_closed.units_below", closed.units_below()));
-  RUBATO_RETURN_IF_ERROR(Counts("shard_closed.units_whole", closed.units_whole()));
+  RUBATO_RETURN_IF_ERROR(Runs("shard_closed.unit_runs", closed.unit_runs()));
   return Counts("shard_closed.units_partial", closed.units_partial());
 }
 
@@ -157,7 +166,8 @@ absl::Status Check(const proto::SnapshotCopied& copied, const PeerTerms& terms) 
     RUBATO_RETURN_IF_ERROR(Count("snapshot_copied.blocks.version", block.version()));
     RUBATO_RETURN_IF_ERROR(Count("snapshot_copied.blocks.samples", block.samples()));
     RUBATO_RETURN_IF_ERROR(Count("snapshot_copied.blocks.units_below", block.units_below()));
-    RUBATO_RETURN_IF_ERROR(Counts("snapshot_copied.blocks.units_above", block.units_above()));
+    RUBATO_RETURN_IF_ERROR(Runs("snapshot_copied.blocks.unit_runs", block.unit_runs()));
+    RUBATO_RETURN_IF_ERROR(Size("snapshot_copied.blocks.units_above", block.units_above_size(), 0));
     RUBATO_RETURN_IF_ERROR(Size("snapshot_copied.blocks.checksums", block.checksums_size(), 0));
   }
   return absl::OkStatus();
@@ -235,7 +245,8 @@ absl::Status Check(const proto::KeptValues& kept) {
     RUBATO_RETURN_IF_ERROR(Count("kept.blocks.samples", block.samples()));
     RUBATO_RETURN_IF_ERROR(In("kept.blocks.skipped", block.skipped(), 0, block.version()));
     RUBATO_RETURN_IF_ERROR(Count("kept.blocks.units_below", block.units_below()));
-    RUBATO_RETURN_IF_ERROR(Counts("kept.blocks.units_above", block.units_above()));
+    RUBATO_RETURN_IF_ERROR(Runs("kept.blocks.unit_runs", block.unit_runs()));
+    RUBATO_RETURN_IF_ERROR(Size("kept.blocks.units_above", block.units_above_size(), 0));
   }
   for (const proto::Decision& decision : kept.decisions()) {
     RUBATO_RETURN_IF_ERROR(Count("kept.decisions.unit", decision.unit()));

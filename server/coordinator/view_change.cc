@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/consistency/block_units.h"
 #include "common/consistency/unit_set.h"
 
 namespace rubato {
@@ -72,7 +73,7 @@ void ViewChange::Settle(WorkLedger* ledger) const {
   std::set<int64_t> partial;
   for (const auto& [shard, closed] : closed_) {
     if (!closed.has_lowest_version()) continue;  // it has no blocks
-    whole.emplace_back(closed.units_below(), closed.units_whole());
+    whole.push_back(UnitsOf(closed));
     partial.insert(closed.units_partial().begin(), closed.units_partial().end());
   }
   for (const WorkerId& worker : lost_) ledger->OnLost(worker, whole, partial);

@@ -87,7 +87,7 @@ void Shard::BeginLineage(int64_t block, const proto::View& view, ShardActions* a
   ledger.clocks.clear();
   ledger.has_previous = false;
   ledger.measured = false;
-  ledger.units = UnitSet(view.origin_unit(), std::set<int64_t>());
+  ledger.units = UnitSet(view.origin_unit());
   // All blocks begin at one version. One that lacks an update of others has left it out: a
   // contribution that was lost on its way, and not finite when it was computed once more.
   ledger.skipped += view.origin_unit() - ledger.version;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/consistency/block_units.h"
+
 namespace rubato {
 
 proto::ShardClosed ClosedMessage(const Shard& shard) {
@@ -17,9 +19,8 @@ proto::ShardClosed ClosedMessage(const Shard& shard) {
     clock->set_rank(static_cast<int32_t>(rank));
     clock->set_applied(state.clocks[rank]);
   }
-  closed.set_units_below(state.whole.below());
-  for (const int64_t unit : state.whole.above()) closed.add_units_whole(unit);
-  for (const int64_t unit : state.partial) closed.add_units_partial(unit);
+  SetUnits(state.units.by_all, &closed);
+  for (const int64_t unit : state.units.Partial()) closed.add_units_partial(unit);
   return closed;
 }
 
@@ -51,8 +52,7 @@ proto::BlockState BlockStateMessage(const Shard& shard, int64_t block) {
   state.set_version(ledger.version);
   state.set_samples(ledger.samples);
   state.set_skipped(ledger.skipped);
-  state.set_units_below(ledger.units.below());
-  for (const int64_t unit : ledger.units.above()) state.add_units_above(unit);
+  SetUnits(ledger.units, &state);
   return state;
 }
 

@@ -10,6 +10,7 @@
 #include "common/base/max_count.h"
 #include "common/base/overloaded.h"
 #include "common/base/status.h"
+#include "common/consistency/block_units.h"
 #include "common/space/modes.h"
 #include "server/shard/shard_answers.h"
 
@@ -172,7 +173,7 @@ void ShardProtocol::RestoreKept(const proto::View& view) {
     const proto::BlockState block =
         AsGoesOn(view, before, kept_->state.blocks(static_cast<int>(i)));
     core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),
-                   UnitSet(block.units_below(), block.units_above()));
+                   UnitsOf(block));
     if (kept_->has_previous[i]) core_->RestorePrevious(block.block());
   }
   const bool is_ended = on_arrival && before.origin_unit() != view.origin_unit();
@@ -218,7 +219,7 @@ void ShardProtocol::Restore(const proto::Restore& restore) {
   for (const proto::BlockState& block : restore.blocks()) {
     if (!core_->blocks().Contains(block.block())) continue;  // of another shard
     core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),
-                   UnitSet(block.units_below(), block.units_above()));
+                   UnitsOf(block));
   }
   if (restore.has_path() && is_new && restore_expected_ > 0) {
     sink_(shard_outcome::ReadPart{restore.path(), restore.digest(), core_->blocks(),

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <set>
 #include <vector>
 
 #include "common/consistency/ledger.h"
@@ -18,9 +17,7 @@ struct ShardState {
   int64_t highest = 0;
   // On arrival, by rank: the least number of a worker's clocks that a block holds.
   std::vector<int64_t> clocks;
-  // On arrival: the contributions that all blocks hold, and others that some blocks hold.
-  UnitSet whole;
-  std::set<int64_t> partial;
+  UnitsHeld units;  // on arrival: the contributions that the blocks hold
 };
 
 ShardState StateOf(const std::vector<BlockLedger>& ledgers, size_t ranks);

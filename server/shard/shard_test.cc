@@ -441,7 +441,7 @@ TEST(ViewTest, OnArrivalAShardIsClosedWhenWhatItAppliesIsDone) {
   ASSERT_EQ(actions.size(), 1u);  // and not the second
   EXPECT_TRUE(std::holds_alternative<shard_action::Closed>(actions[0]));
   EXPECT_EQ(shard.State().highest, 1);
-  EXPECT_EQ(shard.State().whole.below(), 1);
+  EXPECT_EQ(shard.State().units.by_all.below(), 1);
 }
 
 TEST(SnapshotTest, InSyncEachBlockIsCopiedWhenItReachesTheStep) {
@@ -667,8 +667,8 @@ TEST(ViewTest, OnArrivalWhatALostWorkerSentCountsIfItWasAppliedBeforeTheClose) {
   RUBATO_ASSERT_OK(shard.Push(1, 1, {0, 1}, "d"));  // unit 3
   EXPECT_EQ(shard.parameters[0], "a/1 b/1 ");
   const ShardState state = shard.shard().State();
-  EXPECT_THAT(state.partial, ElementsAre(0, 1));  // block 1 has nothing
-  EXPECT_EQ(state.whole.below(), 0);
+  EXPECT_THAT(state.units.Partial(), ElementsAre(0, 1));  // block 1 has nothing
+  EXPECT_EQ(state.units.by_all.below(), 0);
   shard.view().mutable_members()->RemoveLast();
   shard.Open(2, 0);
   EXPECT_EQ(shard.parameters[0], "a/1 b/1 c/1 ");

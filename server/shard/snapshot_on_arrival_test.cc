@@ -118,7 +118,9 @@ class SnapshotOnArrivalTest : public FloatShardTest,
       ASSERT_LE(state.version(), static_cast<int64_t>(log.size()));
       std::set<int64_t> said, pushed;
       for (int64_t unit = 0; unit < state.units_below(); ++unit) said.insert(unit);
-      said.insert(state.units_above().begin(), state.units_above().end());
+      for (const proto::UnitRun& run : state.unit_runs()) {
+        for (int64_t unit = run.begin(); unit < run.end(); ++unit) said.insert(unit);
+      }
       int64_t samples = 0;
       for (int64_t i = 0; i < state.version(); ++i) {
         pushed.insert(log[i].unit);

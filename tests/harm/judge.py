@@ -66,7 +66,8 @@ def updates_before(checkpoint):
     if manifest["mode"] == "MODE_SYNC":
         return given
     def holds(block, unit):
-        return unit < int(block["units_below"]) or str(unit) in block.get("units_above", ())
+        return unit < int(block["units_below"]) or any(
+            int(run["begin"]) <= unit < int(run["end"]) for run in block.get("unit_runs", ()))
     lowest = min(int(block["units_below"]) for block in manifest["blocks"])
     return given - sum(not all(holds(block, unit) for block in manifest["blocks"]) for unit in range(lowest, given))
 

@@ -309,7 +309,9 @@ void Invariants::OnCheckpoint(const proto::Manifest& manifest,
     for (int64_t unit = manifest.origin_unit(); unit < state.units_below(); ++unit) {
       units.insert(unit);
     }
-    units.insert(state.units_above().begin(), state.units_above().end());
+    for (const proto::UnitRun& run : state.unit_runs()) {
+      for (int64_t unit = run.begin(); unit < run.end(); ++unit) units.insert(unit);
+    }
     for (int64_t i = manifest.origin_unit(); i < version; ++i) {
       if (log[i].skipped) continue;
       const int64_t unit = static_cast<int64_t>(log[i].contribution.unit);

@@ -63,8 +63,10 @@ void Invariants::OnResume(const proto::Manifest& manifest, const std::vector<uin
   if (!books.left_out.empty()) left_out_[1] = books.left_out;
   for (int64_t unit = first_unit_; unit < manifest.step(); ++unit) {
     if (std::all_of(manifest.blocks().begin(), manifest.blocks().end(), [&](const auto& state) {
-          const auto& above = state.units_above();
-          return unit < state.units_below() || std::count(above.begin(), above.end(), unit) > 0;
+          return unit < state.units_below() ||
+                 std::any_of(
+                     state.unit_runs().begin(), state.unit_runs().end(),
+                     [&](const auto& run) { return run.begin() <= unit && unit < run.end(); });
         })) {
       resumed_.whole.insert(unit);
     }

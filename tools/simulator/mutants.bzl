@@ -232,9 +232,9 @@ MUTANTS = {
     ]),
     "kept_without_what_was_left_out": ("//server/shard:shard_protocol.cc", "checkpoint", [
         "core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),\n" +
-        "                   UnitSet(block.units_below()",
+        "                   UnitsOf(block));\n    if (kept_",
         "core_->Restore(block.block(), block.version(), block.samples(), 0,\n" +
-        "                   UnitSet(block.units_below()",
+        "                   UnitsOf(block));\n    if (kept_",
     ]),
     "kept_in_one_lineage_alone": ("//server/coordinator:kept_values.cc", "kept", [
         "if (blocks[block.block()].skipped() >= block.skipped()) continue;",
@@ -258,8 +258,16 @@ MUTANTS = {
         "",
     ]),
     "unit_of_one_block_is_whole": ("//server/shard:shard_state.cc", "exactly once", [
-        "if (everywhere) {",
-        "if (true) {",
+        "units.push_back(&ledger.units);",
+        "if (units.empty()) units.push_back(&ledger.units);",
+    ]),
+    "unit_behind_a_run_is_held": ("//common/consistency:unit_set.cc", "exactly once", [
+        "unit < std::prev(after)->second",
+        "unit <= std::prev(after)->second",
+    ]),
+    "run_told_by_its_first_unit": ("//common/consistency:block_units.cc", "checkpoint", [
+        "run->set_end(end);",
+        "run->set_end(begin + 1);",
     ]),
     "pulls_answered_early": ("//server/shard:waiting_pulls.cc", "reads", [
         "if (!may_answer(pull)) return false;",
