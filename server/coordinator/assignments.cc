@@ -68,6 +68,15 @@ void Assignments::AddTo(proto::View* view) const {
   }
 }
 
+bool Assignments::HasAny(const WorkerId& worker) const {
+  for (const Span& span : spans_) {
+    for (const Grant& grant : span.grants) {
+      if (grant.worker == worker) return true;
+    }
+  }
+  return false;
+}
+
 WorkerId Assignments::Owner(int64_t step, int64_t leaf) const {
   for (auto span = spans_.rbegin(); span != spans_.rend(); ++span) {
     if (span->from_step > step) continue;

@@ -37,6 +37,8 @@ class Assignments {
   void Change(int64_t lowest, int64_t from_step, const std::vector<WorkerId>& members);
 
   void AddTo(proto::View* view) const;
+  // Whether the worker is to compute anything.
+  bool HasAny(const WorkerId& worker) const;
   // Who is to compute the leaf of the step.
   WorkerId Owner(int64_t step, int64_t leaf) const;
 

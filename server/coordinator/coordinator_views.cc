@@ -236,6 +236,7 @@ void Coordinator::OpenNextView() {
                         change_.lowest(), change_.highest()))});
     return;
   }
+  work_->CatchUpWithBlocks(change_, now_, &out_);
   view_.set_number(view_.number() + 1);
   work_->OpenView(change_, ending_.stopping(), registry_.WorkerIds(), &view_);
   const int64_t from_step = view_.from_step();

@@ -152,10 +152,14 @@ absl::string_view Work::WhenCut() const {
   return divides() ? "after the step at hand" : "when the contributions under way are applied";
 }
 
-void Work::CatchUp(absl::Time now, Outcomes* out) {
+void Work::CatchUp(int64_t units, absl::Time now, Outcomes* out) {
   std::vector<MetricsLine> lines;
-  metrics_->CatchUp(lineage_.until(), now, &lines);
+  metrics_->CatchUp(units, now, &lines);
   out->insert(out->end(), lines.begin(), lines.end());
+}
+
+void Work::CatchUpWithBlocks(const ViewChange& change, absl::Time now, Outcomes* out) {
+  if (divides() && !change.lost().empty()) CatchUp(change.lowest(), now, out);
 }
 
 void Work::Give(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now, Outcomes* out) {
@@ -240,12 +244,14 @@ void Work::OnProgress(const proto::Progress& progress, Peer* peer, Registry* reg
   out->insert(out->end(), lines.begin(), lines.end());
 }
 
-// Sync: steps that all members are past are done, whoever was lost before it told of them.
+// Sync: steps that all members who compute are past are done, whoever has not told of them.
 void Work::CatchUpWithMembers(const Registry& registry, absl::Time now,
                               std::vector<MetricsLine>* lines) {
   int64_t slowest = lineage_.until();
   for (const auto& [id, peer] : registry.peers()) {
-    if (peer.is_member && !peer.idle) slowest = std::min(slowest, peer.clock - 1);
+    if (peer.is_member && !peer.idle && assignments_->HasAny(peer.worker)) {
+      slowest = std::min(slowest, peer.clock - 1);
+    }
   }
   metrics_->CatchUp(slowest, now, lines);
 }

@@ -65,7 +65,10 @@ class Work {
     CutAt(change.highest());
   }
   // No work is in progress: counts the units that nobody has reported.
-  void CatchUp(absl::Time now, coordinator::Outcomes* out);
+  void CatchUp(absl::Time now, coordinator::Outcomes* out) { CatchUp(lineage_.until(), now, out); }
+  // All shards are closed: counts the steps that all blocks have taken, if a worker is lost, which
+  // does not tell of its parts of them any more.
+  void CatchUpWithBlocks(const ViewChange& change, absl::Time now, coordinator::Outcomes* out);
   bool is_done() const { return ledger_.redo() == 0 && ledger_.under_way() == 0; }
 
   // How many of `workers` workers will have nothing to compute.
@@ -114,6 +117,7 @@ class Work {
   // The lineage ends with what is begun: before `step`, if views divide the steps.
   void CutAt(int64_t step) { lineage_.Cut(divides() ? step : ledger_.next()); }
   void AddTo(int64_t from_step, proto::View* view);
+  void CatchUp(int64_t units, absl::Time now, coordinator::Outcomes* out);
   void CatchUpWithMembers(const Registry& registry, absl::Time now,
                           std::vector<MetricsLine>* lines);
 

@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 // workers, who are members: peers 2 and 3.
 class WorkTest : public ::testing::Test {
  protected:
-  void Begin(const std::string& mode) {
+  void Begin(const std::string& mode, int micro_batches = 4) {
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
         "cluster { workers { start: 2 max: 2 } } "
         "optimizer { learning_rate: 0.1 learning_rate_parity: true } "
@@ -21,6 +21,7 @@ class WorkTest : public ::testing::Test {
         "metrics { every { steps: 1 } } evaluation { every { epochs: 1 } } consistency { " +
             mode + " }",
         &job_));
+    job_.mutable_train()->set_micro_batches(micro_batches);
     registry_.emplace(job_, "digest", "1.0");
     for (PeerId id : {2, 3}) {
       proto::Registration registration;
@@ -65,6 +66,33 @@ TEST_F(WorkTest, InSyncTheStepWaitsForWhoHasPartsOfIt) {
   Computed(3, 0, 2, 2);
   EXPECT_EQ(work_->metrics().units(), 1);
   EXPECT_TRUE(std::holds_alternative<MetricsLine>(out_.back()));
+}
+
+// Of one micro-batch a step, the second worker has it, and the first nothing.
+TEST_F(WorkTest, InSyncStepsAreCountedWhereSomebodyHasNothingToCompute) {
+  Begin("mode { mode: NAME_SYNC }", /*micro_batches=*/1);
+  Computed(3, 2, 0, 1);  // of steps 0 and 1 nobody has told
+  EXPECT_EQ(work_->metrics().units(), 2);
+  EXPECT_EQ(work_->metrics().samples(), 16);
+}
+
+// Else nobody would be waited for, and one that hangs would never be taken for lost.
+TEST_F(WorkTest, InSyncALostWorkersPartOfAStepThatIsTakenIsNotWaitedFor) {
+  Begin("mode { mode: NAME_SYNC }");
+  Computed(2, 0, 0, 2);  // worker 1 has sent its part, so all blocks have taken the step
+  ViewChange change;
+  change.AddLost({1, 1});
+  change.Close(1, {{0, 1}});
+  proto::ShardClosed closed;
+  closed.set_view(1);
+  closed.set_lowest_version(1);
+  closed.set_highest_version(1);
+  change.OnClosed({0, 1}, closed);
+  work_->CatchUpWithBlocks(change, now_, &out_);
+  registry_->Remove(3);
+  work_->OpenView(change, /*stopping=*/false, registry_->WorkerIds(), &view_);
+  EXPECT_EQ(work_->metrics().units(), 1);
+  EXPECT_THAT(work_->WaitedFor(*registry_), ElementsAre(WorkerId{0, 1}));
 }
 
 // No block counts samples that were left out on arrival, before the steps.
