@@ -76,6 +76,7 @@ bool Checkpoints::OnMissed(const proto::SnapshotMissed& missed) {
   const bool was_wanted = snapshots_.phase() == Snapshots::Phase::kTaking;
   if (!snapshots_.OnMissed(missed)) return false;
   is_wanted_ = is_wanted_ || was_wanted;
+  missed_ = missed.version();
   return true;
 }
 

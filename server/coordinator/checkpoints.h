@@ -70,6 +70,8 @@ class Checkpoints {
   void WriteIfReady(coordinator::Outcomes* out);
   // Whether it will not be taken.
   bool OnMissed(const proto::SnapshotMissed& missed);
+  // If blocks advance in steps: a block was at this version when it should have been copied before.
+  int64_t missed() const { return missed_; }
   // It is written, or could not be.
   void OnWritten(uint32_t snapshot, const absl::StatusOr<std::string>& path,
                  const Registry& registry, coordinator::Outcomes* out);
@@ -98,6 +100,7 @@ class Checkpoints {
   std::optional<proto::Manifest> manifest_;  // of the one that waits for its parts
   std::set<int> told_unseen_;                // shards of which that was said
   bool is_wanted_ = false;                   // as soon as none is under way
+  int64_t missed_ = 0;
   bool has_failed_ = false;                  // the last one
   std::string last_;
 };

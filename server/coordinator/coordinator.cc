@@ -165,7 +165,7 @@ void Coordinator::On(const coordinator::Tick&) {
   checkpoints_.WriteIfReady(&out_);
   if (!is_training()) return;
   LetJoin();
-  checkpoints_.OnTick(now_);
+  if (change_.state() != ViewChange::State::kPaused) checkpoints_.OnTick(now_);
   TakeWantedCheckpoint();
   const proto::Point& until = job_.train().until();
   if (until.has_time() && !ending_.stopping() && work_->metrics().Seconds(now_) >= until.time()) {

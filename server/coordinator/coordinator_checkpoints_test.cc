@@ -87,6 +87,52 @@ TEST_F(CoordinatorTest, ASnapshotWhoseStepHasPassedIsTakenLater) {
   EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
 }
 
+// Else what was trained since the last one is lost if a server leaves meanwhile.
+TEST_F(CoordinatorTest, APausedJobTakesACheckpointOnDemandAndNoneByTheClock) {
+  Start(
+      "cluster { lease: 3600 stall_timeout: 3600 workers { min: 2 } } checkpoint { every { time: "
+      "10 } }");
+  Begin();
+  Gone(3);
+  Close(2, 2);
+  ASSERT_EQ(coordinator_->Status(now_).state(), "paused");
+  now_ += absl::Seconds(60);
+  Tick();
+  EXPECT_TRUE(sent_[1].back().has_close());
+  RUBATO_ASSERT_OK(Handle(coordinator::CheckpointRequested{}));
+  ASSERT_TRUE(sent_[1].back().has_snapshot());
+  const proto::Snapshot snapshot = sent_[1].back().snapshot();
+  EXPECT_EQ(snapshot.step(), 2);
+  Receive(kOwnShard, Copied(snapshot.id(), 0, 2));
+  Receive(1, Copied(snapshot.id(), 1, 2));
+  ASSERT_EQ(manifests_.size(), 1u);
+  EXPECT_EQ(manifests_[0].step(), 2);
+  Checkpointed(snapshot.id(), std::string("step-2"));
+  EXPECT_EQ(coordinator_->Status(now_).state(), "paused");
+}
+
+// What has come by one step since it was closed, or stands at two, has one when it goes on.
+TEST_F(CoordinatorTest, APausedJobWhoseBlocksDifferTakesNoneUntilItGoesOn) {
+  Start("cluster { lease: 3600 stall_timeout: 3600 workers { min: 2 } }");
+  Begin();
+  Gone(3);
+  Close(2, 2);
+  RUBATO_ASSERT_OK(Handle(coordinator::CheckpointRequested{}));
+  ASSERT_TRUE(sent_[1].back().has_snapshot());
+  proto::PeerMessage missed;
+  missed.mutable_snapshot_missed()->set_id(sent_[1].back().snapshot().id());
+  missed.mutable_snapshot_missed()->set_version(3);
+  const size_t before = sent_[1].size();
+  Receive(1, missed);
+  Tick();
+  EXPECT_EQ(sent_[1].size(), before) << "not again and again";
+  EXPECT_TRUE(coordinator_->wants_checkpoint());
+  Receive(4, Worker());
+  const proto::CoordinatorMessage& taken = sent_[1][sent_[1].size() - 2];
+  ASSERT_TRUE(taken.has_snapshot());
+  EXPECT_EQ(taken.snapshot().step(), 3);
+}
+
 // Who asks while another is being written gets one of later parameters.
 TEST_F(CoordinatorTest, ACheckpointThatWasTakenBeforeItWasAskedForIsNotTheOne) {
   Start("consistency { mode { mode: NAME_ASYNC } }");

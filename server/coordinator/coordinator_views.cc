@@ -389,7 +389,15 @@ void Coordinator::CheckDrained() {
 void Coordinator::TakeWantedCheckpoint() {
   if (!is_training() || ending_.stopping() || !checkpoints_.is_due()) return;
   if (work_->policy().blocks_in_step()) {
-    ChangeView("a checkpoint");  // which takes it when it opens
+    if (change_.state() == ViewChange::State::kPaused) {
+      // Else when it goes on.
+      const bool stands_still = change_.has_one_version() && !work_->lineage().is_over();
+      if (stands_still && change_.highest() >= checkpoints_.missed()) {
+        checkpoints_.Take(change_.highest(), registry_, &out_);
+      }
+    } else {
+      ChangeView("a checkpoint");  // which takes it when it opens
+    }
   } else if (!work_->lineage().is_over()) {
     checkpoints_.Take(0, registry_, &out_);
   }
