@@ -115,6 +115,8 @@ void Coordinator::LoseShard(PeerId shard, const std::string& why) {
     why_lost_ = reason;
   } else if (MayGoBack()) {
     GoBack(number, reason);
+  } else if (!ending_.diverged().empty()) {
+    EndDiverged();
   } else {
     End(StoppedByOthers(absl::AbortedError(reason)), kExitFailure, reason);
   }
@@ -216,11 +218,17 @@ void Coordinator::On(const coordinator::StopRequested& event) {
     }
     return;
   }
+  // All has been trained, or the stop before is being followed.
+  if (end.ok() && is_ending()) return;
   const bool is_second = ending_.stopping() && !end.ok() && !ending_.stop_end().ok();
-  const bool is_ending = ending_.state() > Ending::State::kSaving;
+  const bool has_saved = ending_.state() > Ending::State::kSaving;
   // Nothing to save, or no more patience.
-  if (!end.ok() && (!has_begun() || is_ending || is_second)) {
-    End(end, kExitFailure, WhyStopped(end));
+  if (!end.ok() && (!has_begun() || has_saved || is_second)) {
+    if (!ending_.diverged().empty()) {
+      EndDiverged();
+    } else {
+      End(end, kExitFailure, WhyStopped(end));
+    }
     return;
   }
   // What was trained is not lost while the job gathers again: it stops when all are back.
@@ -229,7 +237,7 @@ void Coordinator::On(const coordinator::StopRequested& event) {
     lasting_.set_stop(event.reason);
     Keep();
   }
-  if (is_ending || is_back) return;
+  if (has_saved || is_back) return;
   const bool is_first = !ending_.stopping();
   ending_.Stop(end);
   if (!is_first) return;
@@ -347,9 +355,9 @@ void Coordinator::End(const absl::Status& status, int exit_code, const std::stri
 void Coordinator::TellOfEnd(const coordinator::FromPeer& event) {
   if (!event.message.has_registration() || registry_.Find(event.peer) != nullptr) return;
   const absl::Status status = registry_.CheckJob(event.message.registration());
-  out_.push_back(SendStop(event.peer,
-                          status.ok() ? MakeStop(0, "the training is over")
-                                      : MakeRefusal(kExitUsage, std::string(status.message()))));
+  out_.push_back(
+      SendStop(event.peer, status.ok() ? MakeStop(0, "the training is over")
+                                       : MakeRefusal(kExitUsage, std::string(status.message()))));
 }
 
 // Whatever an honest one says, it ends with it.

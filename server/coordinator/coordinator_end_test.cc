@@ -26,6 +26,7 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   Receive(2, Idle());
   EXPECT_FALSE(sent_[2].back().has_evaluation_request());
   Receive(3, Idle());
+  RUBATO_ASSERT_OK(Handle(coordinator::StopRequested{absl::OkStatus(), "asked to"}));
   SaveLast();
   // The test at the end of the first epoch has not come yet.
   EXPECT_FALSE(sent_[2].back().has_evaluation_request());
@@ -69,6 +70,7 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   ASSERT_TRUE(collect_.has_value());
   EXPECT_EQ(*collect_, 6);
   const Summary& summary = coordinator_->summary();
+  EXPECT_EQ(summary.stopped, "") << "the stop came when all had been trained";
   EXPECT_EQ(summary.samples, 40);
   EXPECT_EQ(summary.steps, 6);
   EXPECT_DOUBLE_EQ(summary.test_accuracy.value(), 0.85);
@@ -333,6 +335,30 @@ TEST_F(CoordinatorTest, ADivergedJobWaitsForTheCheckpointThatIsBeingWritten) {
                 ::testing::AllOf(HasSubstr("worker 1"),
                                  HasSubstr(absl::StrCat("the last good checkpoint is ",
                                                         good ? "newer" : "older", " (often"))));
+  }
+}
+
+// What comes while the checkpoint is still being written is not the reason.
+TEST_F(CoordinatorTest, ADivergedJobEndsAsOneWhateverElseEndsIt) {
+  for (const bool loses_shard : {true, false}) {
+    sent_.clear();
+    end_.reset();
+    Start("checkpoint { every { steps: 2 } }");
+    Begin();
+    const uint32_t id = sent_[1].back().snapshot().id();
+    Receive(kOwnShard, Copied(id, 0, 2));
+    Receive(1, Copied(id, 1, 2));
+    Receive(3, NotFinite());
+    EXPECT_FALSE(end_.has_value());
+    if (loses_shard) {
+      Gone(1);
+    } else {
+      Stop(absl::CancelledError("interrupted"));
+      Stop(absl::CancelledError("interrupted"));
+    }
+    ASSERT_TRUE(end_.has_value());
+    EXPECT_THAT(std::string(end_->message()), HasSubstr("the gradient of x is not finite"));
+    EXPECT_EQ(coordinator_->summary().diverged, "step 2: the gradient of x is not finite");
   }
 }
 
