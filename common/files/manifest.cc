@@ -183,8 +183,9 @@ std::vector<int64_t> UnitsNotWhole(const proto::Manifest& checkpoint) {
   for (const proto::BlockState& block : checkpoint.blocks()) sets.push_back(UnitsOf(block));
   std::vector<const UnitSet*> blocks;
   for (const UnitSet& set : sets) blocks.push_back(&set);
-  const UnitSet whole = HeldBy(blocks).by_all;
   std::vector<int64_t> units;
+  if (blocks.empty()) return units;
+  const UnitSet whole = HeldBy(blocks).by_all;
   for (int64_t unit = whole.below(); unit < checkpoint.step(); ++unit) {
     if (!whole.Contains(unit)) units.push_back(unit);
   }
