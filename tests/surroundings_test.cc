@@ -87,6 +87,40 @@ wait $!
   EXPECT_EQ(InspectDigest(kept), Summary(kept)["digest"]);
 }
 
+// As a pod's, whose other disks go with it.
+TEST_F(SurroundingsTest, AServerThatIsFollowedByAnotherWaitsForRoomOnItsDisk) {
+  fs::create_directory(Path("elsewhere"));
+  const FreePort port;
+  const std::string settings = absl::StrCat(
+      "--config job.yaml --set security=none --set cluster.servers=1 --set ",
+      "cluster.workers=1 --set cluster.address=", port.address(), " --set '", kForever, "'");
+  const std::string programs = fs::absolute(".").string();
+  const Process::Result result = ShellWithDisk(
+      2048, absl::StrCat("export TMPDIR=$PWD/elsewhere\n", programs, "/server/rubato-server ",
+                         settings, R"( --shard 0 --run-dir disk/run --leave-on-sigterm 2> log &
+server=$!
+)",
+                         programs, "/worker/rubato-worker ", settings, R"( 2> worker-log &
+worker=$!
+until [ -s disk/run/metrics.jsonl ]; do sleep 0.01; done
+cat /dev/zero > disk/rest 2> /dev/null
+$rubato stop disk/run
+until grep -q 'No space left' log || ! kill -0 $server; do sleep 0.01; done
+sleep 1.5
+rm disk/rest
+wait $server
+code=$?
+wait $worker
+cat log >&2
+ls disk/run
+exit $code
+)"));
+  if (result.code == 77) GTEST_SKIP() << "no file system can be mounted here";
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("parameters.safetensors"), HasSubstr("summary.json")));
+  EXPECT_TRUE(fs::is_empty(Path("elsewhere"))) << result.err;
+}
+
 TEST_F(SurroundingsTest, AFailedStartDoesNotTakeTheRunFolder) {
   const FreePort port;
   const int listener = port.Listen();

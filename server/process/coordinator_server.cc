@@ -197,7 +197,9 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
     });
     return status;
   }
-  if (!status.ok() && has_view_) {
+  // A successor is to go on from the last checkpoint where there was no place for the result.
+  const bool is_for_successor = options_.leaves && files_->lacks_result();
+  if (!status.ok() && has_view_ && !is_for_successor) {
     KeepState([&](proto::RunState* state) {
       if (absl::IsCancelled(status)) {
         state->set_interrupted(true);
@@ -266,7 +268,8 @@ absl::Status CoordinatorServer::OpenFiles() {
     connection.own_address = advertised();
     connection.own_channel = host_->OwnChannel();
   }
-  files_.emplace(job_, job_digest_, connection, *folder_, &log_);
+  files_.emplace(job_, job_digest_, connection, *folder_, &log_,
+                 /*uses_other_disk=*/!options_.leaves);
   if (!is_first_term()) {
     files_->KeepWritten();
     files_->RemovePartsFolder();  // of a term that was killed

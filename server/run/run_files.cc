@@ -77,14 +77,16 @@ std::map<int64_t, double> TestsOf(const RunFolder& folder, const char* metric) {
 }  // namespace
 
 RunFiles::RunFiles(const proto::Job& job, std::string job_digest,
-                   const ConnectionOptions& connection, RunFolder folder, const Log* log)
+                   const ConnectionOptions& connection, RunFolder folder, const Log* log,
+                   bool uses_other_disk)
     : job_(job),
       job_digest_(std::move(job_digest)),
       connection_(connection),
       job_yaml_(ResolvedYaml(job)),
       folder_(std::move(folder)),
       parts_folder_(PartsFolder(folder_)),
-      log_(*log) {}
+      log_(*log),
+      uses_other_disk_(uses_other_disk) {}
 
 absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
                                    const Summary& summary) {
@@ -95,7 +97,8 @@ absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
   for (bool is_first = true;; is_first = false) {
     bool is_written = false;
     const absl::Status status = WriteResultOnce(result, &is_written);
-    if (is_written || absl::IsAborted(status) || MonotonicNow() >= deadline) return status;
+    lacks_result_ = !is_written && !absl::IsAborted(status);
+    if (!lacks_result_ || MonotonicNow() >= deadline) return status;
     if (is_first) {
       log_.Warning(absl::StrCat(status.message(), "; the servers keep the parameters, which are ",
                                 "tried to be written again for ",
@@ -151,6 +154,7 @@ absl::Status RunFiles::WriteResultOnce(const Result& result, bool* is_written) {
     log_.Info("done", fields);
     return absl::OkStatus();
   }
+  if (!uses_other_disk_) return digest.status();
   std::error_code error;
   std::string other =
       absl::StrCat(std::filesystem::temp_directory_path(error).string(), "/rubato-XXXXXX");

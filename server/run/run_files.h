@@ -3,6 +3,7 @@
 #ifndef RUBATO_SERVER_RUN_RUN_FILES_H_
 #define RUBATO_SERVER_RUN_RUN_FILES_H_
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -31,16 +32,19 @@ namespace rubato {
 
 class RunFiles {
  public:
-  // `log` must outlive it.
+  // `log` must outlive it. `uses_other_disk`: see WriteResult.
   RunFiles(const proto::Job& job, std::string job_digest, const ConnectionOptions& connection,
-           RunFolder folder, const Log* log);
+           RunFolder folder, const Log* log, bool uses_other_disk = true);
 
   // Collects the parameters of all shards, at `version` or later, and writes them and the summary.
   // Aborted if they do not come.
   // If they cannot be written to the run's folder, they go to a new folder under the system's
-  // temporary folder, which the error names. If that fails too, both are tried again every second,
-  // for ten minutes or until GiveUp; the shards keep the parameters meanwhile.
+  // temporary folder, which the error names: not if the process has no disk that outlives it, as in
+  // a pod. If that fails too, both are tried again every second, for ten minutes or until GiveUp;
+  // the shards keep the parameters meanwhile.
   absl::Status WriteResult(const proto::View& view, int64_t version, const Summary& summary);
+  // Whether it has failed for want of a place, and the result is nowhere.
+  bool lacks_result() const { return lacks_result_; }
   // From any thread.
   void GiveUp() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -123,6 +127,8 @@ class RunFiles {
   const RunFolder folder_;
   const std::string parts_folder_;
   const Log& log_;
+  const bool uses_other_disk_;
+  std::atomic<bool> lacks_result_{false};
   MonotonicMutex mutex_;
   KeptCheckpoints kept_ ABSL_GUARDED_BY(mutex_);
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;

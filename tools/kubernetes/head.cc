@@ -77,7 +77,8 @@ std::string HeadText(const Model& model, const std::string& command) {
       in_coordinator, "switch --mode async", at, in_coordinator, "checkpoint", at, in_coordinator,
       "stop", at,
       Workers(model),  //
-      "Get the model out, while it trains or afterwards, by the pod in the lines below:\n",
+      "Get the model out, while it trains or afterwards, by the pod in the lines below (delete it\n"
+      "then: most volumes can be at one node at a time, and shard 0's pod may have to move):\n",
       "  sed -n 's/^#| //p' job.yaml | kubectl apply -f -\n",
       "  kubectl wait --for=condition=Ready pod/", pod, "\n", "  kubectl exec ", pod, " -- ls ",
       kRunsFolder, "\n", "  kubectl cp ", pod, ":", kRunsFolder, " runs\n", "  kubectl delete pod ",

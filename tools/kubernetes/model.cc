@@ -75,6 +75,14 @@ absl::Status CheckGpus(const proto::Device& device, int gpus) {
   return absl::OkStatus();
 }
 
+// Runs have folders of their own on the volume, which nobody looks through.
+absl::Status CheckResume(const proto::Checkpoint& checkpoint) {
+  if (checkpoint.resume() == proto::Checkpoint::RESUME_NEVER) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "checkpoint.resume: found auto or required, expected never: pods that are replaced go on by "
+      "themselves, and an earlier run's checkpoints are not looked for");
+}
+
 // The longest name that leaves room for what stands behind it: the digest, and the index of a
 // worker.
 absl::StatusOr<std::string> NameOf(const proto::Job& job, const Options& options) {
@@ -212,6 +220,7 @@ absl::StatusOr<Model> MakeModel(proto::Job job, const Options& options, const Si
   }
   RUBATO_RETURN_IF_ERROR(CheckScript(job));
   RUBATO_RETURN_IF_ERROR(CheckGpus(job.device(), options.gpus));
+  RUBATO_RETURN_IF_ERROR(CheckResume(job.checkpoint()));
   RUBATO_RETURN_IF_ERROR(CheckObjectName("--runs-claim", options.runs_claim));
   RUBATO_RETURN_IF_ERROR(CheckObjectName("--priority-class", options.priority_class));
   RUBATO_RETURN_IF_ERROR(CheckLabel("--queue", options.queue));

@@ -69,6 +69,10 @@ TEST(ModelTest, MistakesAreOneSentence) {
       {[](proto::Job*, Options* o) { o->gpus = 2; }, "--gpus: found 2, expected 0 or 1"},
       {[](proto::Job* j, Options*) { j->mutable_device()->set_type(proto::Device::TYPE_CUDA); },
        "device: found cuda"},
+      {[](proto::Job* j, Options*) {
+         j->mutable_checkpoint()->set_resume(proto::Checkpoint::RESUME_AUTO);
+       },
+       "checkpoint.resume: found auto or required, expected never"},
       {[](proto::Job* j, Options*) { j->mutable_data()->set_path("/here"); },
        "data.path: found /here, a path of this machine"},
       {[](proto::Job*, Options* o) { o->data_claim = "x"; }, "--data-claim: the job draws"},

@@ -278,6 +278,14 @@ Json FilesPod(const Model& model) {
       {"volumeMounts", Json::array({Mount("runs", kRunsFolder, true)})}};
   const Json volume =
       Volume("runs", "persistentVolumeClaim", {{"claimName", RunsClaimName(model)}});
+  // Most volumes can be at one node at a time: that of shard 0, while it has one.
+  const Json beside = {
+      {"weight", 100},
+      {"podAffinityTerm",
+       {{"topologyKey", "kubernetes.io/hostname"},
+        {"labelSelector",
+         {{"matchLabels",
+           {{"batch.kubernetes.io/job-name", JobName(model, Group::kCoordinator)}}}}}}}};
   return {{"apiVersion", "v1"},
           {"kind", "Pod"},
           {"metadata", {{"name", absl::StrCat(model.base, "-files")}, {"labels", labels}}},
@@ -288,6 +296,9 @@ Json FilesPod(const Model& model) {
             {"enableServiceLinks", false},
             {"automountServiceAccountToken", false},
             {"securityContext", PodSecurity()},
+            {"affinity",
+             {{"podAffinity",
+               {{"preferredDuringSchedulingIgnoredDuringExecution", Json::array({beside})}}}}},
             {"containers", Json::array({container})},
             {"volumes", Json::array({volume})}}}};
 }
