@@ -6,6 +6,7 @@ running statistics of normalising layers, each of which is an average that the s
 
 import dataclasses
 import math
+import warnings
 from typing import Any, Dict, List, Optional
 
 import torch
@@ -65,6 +66,7 @@ class Layout:
         self._averages: List[Any] = []  # likewise, of these alone
         self._staging: Dict[torch.device, staging.Staging] = {}  # of GPUs that have entries
         self._versions: List[int] = []
+        self._has_warned = False
 
     def _add(self, name: str, tensor: torch.Tensor, average: float) -> None:
         if torch.nn.parameter.is_lazy(tensor):
@@ -100,7 +102,7 @@ class Layout:
                 self._loads.append((tensor, view))
         for module in self._normalising:
             module.momentum = 1.0
-        self._note_versions()
+        self.note_versions()
 
     @property
     def is_staged(self) -> bool:
@@ -118,11 +120,15 @@ class Layout:
     def load(self, is_new: bool) -> None:
         """Loads the changed values of the flat vector into the model. Averages are always loaded, since layers
         overwrite them."""
+        if is_new and not self._has_warned and self._changed() is not None:
+            self._has_warned = True
+            warnings.warn(f"rubato: {self._changed()} was changed in place after optimizer.step(), and the change is "
+                          "lost: the servers hold the parameters", stacklevel=2)
         pairs = self._averages + (self._loads if is_new else [])
         if pairs:
             self._copy(pairs)
         if is_new:
-            self._note_versions()
+            self.note_versions()
 
     @torch.no_grad()
     def _copy(self, pairs: List[Any]) -> None:
@@ -132,15 +138,21 @@ class Layout:
         for device, way in self._staging.items():
             way.to_device([pair for pair in pairs if pair[0].device == device])
 
-    def _note_versions(self) -> None:
+    def note_versions(self) -> None:
+        """The parameters are as they should be, or are about to be loaded."""
         self._versions = [tensor._version for tensor in self._trainable]
 
     def check_untouched(self) -> None:
         """Raises Refused if the script has changed parameters since the last load."""
-        for entry, version in zip(self.parameters, self._versions):
-            if entry.tensor._version != version:
-                raise Refused(f"{entry.name} was changed in place by the script, expected only optimizer.step() to "
-                              "change parameters: the servers hold them, and the change would be lost")
+        name = self._changed()
+        if name is not None:
+            raise Refused(f"{name} was changed in place by the script, expected only optimizer.step() to "
+                          "change parameters: the servers hold them, and the change would be lost")
+
+    def _changed(self) -> Optional[str]:
+        """The first parameter that the script has changed since the last load."""
+        return next((entry.name for entry, version in zip(self.parameters, self._versions)
+                     if entry.tensor._version != version), None)
 
     @torch.no_grad()
     def fill(self, gradient: Gradient, factor: float, samples: int, trained: Any) -> None:

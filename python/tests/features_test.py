@@ -404,6 +404,16 @@ at_hand = [torch.zeros(2)]
 """)  # two epochs of three batches; the first finds what the second has before it
         self.assertEqual(output.splitlines(), ["True True"] + ["True False"] * 5)
 
+    def test_a_change_between_steps_is_told_to_be_lost(self):
+        change = "        with torch.no_grad(): model.weight.clamp_(-1, 1)\n"
+        code, _, errors = self.run_script(LOOP + "        optimizer.step()\n" + change)
+        self.assertEqual(code, 0, errors)
+        self.assertEqual(errors.count("weight was changed in place after optimizer.step()"), 1, errors)
+        code, _, errors = self.run_script(LOOP + "        optimizer.step()\n    def test():\n" + change +
+                                          "        return {}\n    job.evaluate(test)\n")
+        self.assertEqual(code, 0, errors)
+        self.assertNotIn("changed in place", errors)
+
     def test_adam_with_decoupled_weight_decay_is_adamw(self):
         # As newer versions of torch have AdamW; older ones keep what a group brings.
         output = self.passes("""
