@@ -188,6 +188,9 @@ LogFields Progress::Fields() const {
   return fields;
 }
 
+// What has no end is cut.
+constexpr size_t kLongestLine = 1 << 20;
+
 LineTail::LineTail(std::string path) : path_(std::move(path)) {}
 
 LineTail::~LineTail() {
@@ -198,7 +201,7 @@ std::optional<std::string> LineTail::Next() {
   if (fd_ < 0) fd_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   size_t searched = begin_;
   while (true) {
-    const size_t end = buffer_.find('\n', searched);
+    const size_t end = buffer_.find_first_of("\n\r", searched);
     if (end != std::string::npos) {
       std::string line = buffer_.substr(begin_, end - begin_);
       begin_ = end + 1;
@@ -206,6 +209,11 @@ std::optional<std::string> LineTail::Next() {
     }
     buffer_.erase(0, std::exchange(begin_, 0));
     searched = buffer_.size();
+    if (searched >= kLongestLine) {
+      std::string line;
+      line.swap(buffer_);
+      return line;
+    }
     if (fd_ < 0) return std::nullopt;
     char bytes[1 << 14];
     const ssize_t got = read(fd_, bytes, sizeof bytes);

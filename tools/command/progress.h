@@ -82,7 +82,8 @@ class LineTail {
 
   const std::string& path() const { return path_; }
 
-  // The next line, without its newline; nothing while there is none.
+  // The next line, without its newline; nothing while there is none. A carriage return, by which
+  // progress bars draw over themselves, ends a line, too.
   std::optional<std::string> Next();
 
  private:

@@ -148,6 +148,18 @@ TEST_F(LineTailTest, ReturnsWholeLinesOnceAsTheyCome) {
   EXPECT_EQ(tail.Next(), "end");
 }
 
+// Else they would be kept until a newline comes, for all of a run.
+TEST_F(LineTailTest, ProgressBarsAreLinesAndWhatHasNoEndIsCut) {
+  LineTail tail(path());
+  Append("\r 1%\r 2%\rerror: x\n");
+  for (const char* line : {"", " 1%", " 2%", "error: x"}) EXPECT_EQ(tail.Next(), line);
+  EXPECT_EQ(tail.Next(), std::nullopt);
+  const std::string endless(1 << 20, 'x');
+  Append(endless);
+  EXPECT_EQ(tail.Next(), endless);
+  EXPECT_EQ(tail.Next(), std::nullopt);
+}
+
 TEST_F(LineTailTest, GoesOnInAFileThatIsBegunAnew) {
   LineTail tail(path());
   Append("one\ntwo\n");
