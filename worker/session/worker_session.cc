@@ -140,16 +140,18 @@ absl::StatusOr<Placement> WorkerSession::PlacementOf(const proto::View& view) co
 void WorkerSession::OnStop(const proto::Stop& stop) {
   was_stopped_ = true;
   if (stop.goes_back()) servers_.clear();  // the next view says where they are
-  // Taken for dead; or back before that was noticed.
+  // Back before it was noticed that it had been away; and not told of its own failure.
+  const bool comes_too_early =
+      has_taken_part_ && diverged_.ok() && stop.refused() && stop.exit_code() == kExitFailure;
   EndPart(ToldToStop(stop.exit_code(), stop.reason(), stop.refused()),
-          stop.goes_back() || stop.evicted() ||
-              (has_taken_part_ && stop.refused() && stop.exit_code() == kExitFailure));
+          stop.goes_back() || stop.evicted() || comes_too_early);
 }
 
 // It breaks without a word when nothing has come for a lease.
 void WorkerSession::On(const CallBroke& event) {
   heard_at_ = absl::InfinitePast();
-  if (state_ != State::kCutOff) EndPart(event.status, /*may_join_anew=*/true);
+  if (state_ == State::kCutOff) return;
+  EndPart(diverged_.ok() ? event.status : diverged_, /*may_join_anew=*/diverged_.ok());
 }
 
 void WorkerSession::On(const StreamBroke& event) {

@@ -226,6 +226,20 @@ TEST_F(SessionTest, OneThatIsRefusedWhenItComesBackTriesAgainAWhileLater) {
               ElementsAre("disconnect", "end with 2: the reason"));
 }
 
+// Also where nobody is there to end it, as for a script that began by itself.
+TEST_F(SessionTest, OneWhoseLossIsNotFiniteEndsWithItsJob) {
+  for (const bool is_told : {true, false}) {
+    Restart();
+    BecomeMember();
+    AllArrived();
+    Tell(Session::Diverged{"the loss is nan"});
+    const std::vector<std::string> end =
+        is_told ? Stop(1, /*evicted=*/false, /*refused=*/true) : CallBroke();
+    ASSERT_FALSE(end.empty());
+    EXPECT_THAT(end.back(), HasSubstr("end with 1: the ")) << is_told;
+  }
+}
+
 TEST_F(SessionTest, GivesUpWhenItHasHadNoParametersForItsPatience) {
   BecomeMember();
   AllArrived();
