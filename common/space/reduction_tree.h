@@ -8,6 +8,8 @@
 #ifndef RUBATO_COMMON_SPACE_REDUCTION_TREE_H_
 #define RUBATO_COMMON_SPACE_REDUCTION_TREE_H_
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "common/space/flat_space.h"
@@ -37,6 +39,14 @@ class ReductionTree {
 
   int64_t leaves_;
 };
+
+// The leaves of member `index` of `members`, who divide them as evenly as that goes. Where there
+// are more members than leaves, the last have none: the first one often speaks for all.
+inline Range LeavesOfMember(int64_t leaves, int64_t index, int64_t members) {
+  const int64_t users = std::min(leaves, members);
+  if (index >= users) return {leaves, leaves};
+  return {index * leaves / users, (index + 1) * leaves / users};
+}
 
 }  // namespace rubato
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/space/reduction_tree.h"
 
 namespace rubato {
 
@@ -18,7 +19,7 @@ void Assignments::Change(int64_t lowest, int64_t from_step, const std::vector<Wo
   Span span{from_step, {}};
   const int64_t count = static_cast<int64_t>(members.size());
   for (int64_t i = 0; i < count; ++i) {
-    const Range leaves{i * leaves_ / count, (i + 1) * leaves_ / count};
+    const Range leaves = LeavesOfMember(leaves_, i, count);
     if (!leaves.empty()) span.grants.push_back({members[i], leaves});
   }
   spans_.push_back(std::move(span));

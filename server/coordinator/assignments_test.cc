@@ -31,8 +31,9 @@ TEST(AssignmentsTest, MembersShareEvenly) {
 TEST(AssignmentsTest, MoreMembersThanLeavesLeaveSomeWithNothing) {
   Assignments assignments(2);
   assignments.Change(0, 0, {kAnn, kBob, kCid});
-  EXPECT_EQ(assignments.Owner(0, 0).rank, 1);
-  EXPECT_EQ(assignments.Owner(0, 1).rank, 2);
+  EXPECT_EQ(assignments.Owner(0, 0).rank, 0);
+  EXPECT_EQ(assignments.Owner(0, 1).rank, 1);
+  EXPECT_FALSE(assignments.HasAny(kCid));
 }
 
 TEST(AssignmentsTest, StepsThatHaveBegunKeepTheirDivisionButForWhatTheLostHad) {

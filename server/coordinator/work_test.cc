@@ -68,10 +68,10 @@ TEST_F(WorkTest, InSyncTheStepWaitsForWhoHasPartsOfIt) {
   EXPECT_TRUE(std::holds_alternative<MetricsLine>(out_.back()));
 }
 
-// Of one micro-batch a step, the second worker has it, and the first nothing.
+// Of one micro-batch a step, the first worker has it, and the second nothing.
 TEST_F(WorkTest, InSyncStepsAreCountedWhereSomebodyHasNothingToCompute) {
   Begin("mode { mode: NAME_SYNC }", /*micro_batches=*/1);
-  Computed(3, 2, 0, 1);  // of steps 0 and 1 nobody has told
+  Computed(2, 2, 0, 1);  // of steps 0 and 1 nobody has told
   EXPECT_EQ(work_->metrics().units(), 2);
   EXPECT_EQ(work_->metrics().samples(), 16);
 }

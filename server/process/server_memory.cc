@@ -36,7 +36,7 @@ int64_t MaxSumsHeld(int64_t leaves, int64_t workers) {
   // By node that has been made up so far: how many of its parts may wait while it is not whole.
   std::map<std::pair<int64_t, int64_t>, int64_t> nodes;
   for (int64_t i = 0; i < workers; ++i) {
-    const Range own{i * leaves / workers, (i + 1) * leaves / workers};
+    const Range own = LeavesOfMember(leaves, i, workers);
     for (const Range& node : tree.MaximalNodes(own)) nodes[{node.begin, node.end}] = 0;
   }
   while (nodes.size() > 1) {

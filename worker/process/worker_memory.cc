@@ -50,7 +50,7 @@ int64_t GradientsHeld(const proto::Job& job, int64_t index, const Lanes& lanes) 
   const int64_t leaves = job.train().micro_batches();
   const bool switches = job.consistency().schedule_size() > 0;
   const bool sync = !OnArrival(job.consistency().mode());
-  if (sync || switches) count(leaves, {index * leaves / workers, (index + 1) * leaves / workers});
+  if (sync || switches) count(leaves, LeavesOfMember(leaves, index, workers));
   if (!sync || switches) {
     const int64_t own = std::max<int64_t>(1, leaves / workers);
     count(own, {0, own});
