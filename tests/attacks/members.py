@@ -9,7 +9,7 @@ from http2 import Connection, Gone, PATIENCE, call
 from row import Row, tally
 from rubato import (HEARTBEAT, INT8, JOIN, OBSERVER, PARAMETERS, PULL, PUSH, RESTORE, RETIRE, STREAM, TOPK,
                     data_frame, parse, proto)
-from world import BLOCK, HIGHEST
+from world import BLOCK, COMPUTES
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -131,7 +131,7 @@ def _registrations(world):
             ("a name of 1 MB", "process: found 1000000 bytes, expected at most 256", dict(process="x" * 1_000_000)),
             ("what computes it, in 5 KB", "worker.numerics: found 5000 bytes, expected at most 4096",
              dict(numerics="x" * 5000)),
-            ("a rank of others", "a member", dict(rank=HIGHEST)),
+            ("a rank of others", "a member", dict(rank=COMPUTES)),
             ("rank 2^31 - 1", "a member", dict(rank=(1 << 31) - 1)),
             ("rank -2^31", "a member", dict(rank=-(1 << 31)))):
         yield f"registers with {attack}", expected, lambda other=other: _registers(world, **other)
@@ -263,7 +263,7 @@ def _beats(world):
     yield "a heartbeat of another incarnation of worker 0 that says it hangs", "OK", lambda: beat(
         rank=0, incarnation=99, busy=1e300)
     yield "a heartbeat in the name of the worker that computes, which says that it hangs", "OK", lambda: beat(
-        rank=HIGHEST, incarnation=1, busy=1e300)
+        rank=COMPUTES, incarnation=1, busy=1e300)
     yield "heartbeats of itself, busy for NaN and -1e300 seconds", "2 × OK", lambda: _busy(world, beat)
     yield "a heartbeat that is no message", "INVALID_ARGUMENT the message cannot be parsed", lambda: call(
         world.coordinator, HEARTBEAT, b"\xff" * 9, world.shown("worker", HEARTBEAT))
@@ -304,13 +304,13 @@ def _frames(world):
             ("a push of micro-batches 0 to 2 of 1", wrong + ".*no node of the tree.*", push(end_leaf=2)),
             ("a push of micro-batches 1 to 0", wrong + ".*no node of the tree.*", push(first_leaf=1, end_leaf=0)),
             ("a push of another incarnation of the worker that computes", wrong + ".*no member.*",
-             push(worker=HIGHEST, incarnation=99)),
+             push(worker=COMPUTES, incarnation=99)),
             ("a push of worker 2^32 - 2", wrong + ".*no member.*", push(worker=OBSERVER - 1)),
             ("a push in a view that is to come, by no member", wrong + ".*no member.*", push(view=1 << 31, worker=6)),
             ("a push of a view that is past", "stream still", push(view=1)),
             ("a push of another lineage", wrong + "contribution of view .* is of lineage 9; .*", push(lineage=9)),
             ("a push, in another's name, of a step that is past", not_shown,
-             push(worker=HIGHEST, incarnation=1, clock=1)),
+             push(worker=COMPUTES, incarnation=1, clock=1)),
             ("NaNs for a step that is past", "stream still",
              push(struct.pack("<I", 0x7fc00000) * (BLOCK // 4), clock=1)),
             ("a push in a codec that is none", wrong + "frame has codec 200; .*", push(codec=200)),
@@ -331,7 +331,7 @@ def _frames(world):
             ("parameters, which only servers send", wrong + "a shard takes pushes and pulls; .*",
              (block, dict(kind=PARAMETERS))),
             ("values to begin with", wrong + "nothing is being restored", (block, dict(kind=RESTORE, worker=OBSERVER))),
-            ("a retirement in another's name", not_shown, (b"", dict(kind=RETIRE, worker=HIGHEST))),
+            ("a retirement in another's name", not_shown, (b"", dict(kind=RETIRE, worker=COMPUTES))),
             ("a frame of kind 9", wrong + "frame has kind 9; .*", (b"", dict(kind=9))),
             ("a frame of another version", wrong + "frame begins with .*", (b"", dict(magic=0x07425552)))):
         yield attack, expected, lambda frame=frame: _sends(world, two, frame)

@@ -11,7 +11,7 @@ import time
 from http2 import PATIENCE, Gone
 from rubato import CALLER, Key, Session, parse, proto
 
-# One micro-batch a step: the member of the highest rank computes all, so that bad members, of lower ranks, are given
+# One micro-batch a step: the member of the lowest rank computes all, so that bad members, of higher ranks, are given
 # nothing to compute. Whatever they say then must change no bit.
 JOB = """version: 1
 name: attacked
@@ -24,7 +24,8 @@ train: {batch_size: 64, micro_batches: 1, until: {steps: %d}}
 wire: {chunk: 16KiB}
 metrics: {every: {steps: 10}}
 """
-HIGHEST = 7  # the rank of the worker that computes
+COMPUTES = 0  # the rank of the worker that computes
+SPARE = 7  # of an honest one that has nothing to compute, either
 BLOCK = 16384  # bytes of each block but the last
 
 
@@ -63,10 +64,10 @@ class World:
         with open(f"/proc/{self.pids['server 0']}/environ", "rb") as file:
             secret = Key(re.search(rb"RUBATO_KEY=(\S+?)\0", file.read()).group(1).decode())
         self.keys.update(observer=secret.of("observer"), server=secret.of("server"))
-        self.start("worker", [self._worker, "--config", "run/job.yaml", "--rank", str(HIGHEST), "--set",
+        self.start("worker", [self._worker, "--config", "run/job.yaml", "--rank", str(SPARE), "--set",
                               f"cluster.address={self.coordinator}"],
                    RUBATO_TEST_COMPUTE_MS="3", RUBATO_KEY_FILE="run/worker-key")
-        await_true(lambda: f'"rank":{HIGHEST}' in self.read("run/views.jsonl"), "the worker that computes joins")
+        await_true(lambda: f'"rank":{SPARE}' in self.read("run/views.jsonl"), "the spare worker joins")
         self.command("checkpoint")
         state = json.loads(self.read("run/state.json"))
         self.digest, self.data_digest = state["job_digest"], state["lasting"]["data_digest"]
@@ -226,7 +227,7 @@ class World:
             wrong.append("a server died")
         granted = {grant["rank"] for view in self.views()[self._first_view:]
                    for span in view["assignments"] for grant in span["grants"]}
-        if granted != {HIGHEST}:
+        if granted != {COMPUTES}:
             wrong.append(f"bad members were given work: ranks {granted}")
         self._write("job.yaml", JOB % summary["steps"])
         again = self.start("again", [self._rubato, "train", "job.yaml", "--run-dir", "again"])
