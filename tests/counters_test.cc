@@ -199,7 +199,8 @@ TEST(CountersTest, MetricsCountOn) {
 }
 
 TEST(CountersTest, LedgersGoOn) {
-  UnitSet units(kSteps, std::set<int64_t>{kSteps + 1});
+  UnitSet units(kSteps);
+  units.Insert(kSteps + 1);
   units.Insert(kSteps);
   EXPECT_EQ(units.below(), kSteps + 2);
   WorkLedger ledger(kSteps);

@@ -146,7 +146,7 @@ TEST(GrowthTest, WorkersThatComeAndGoLeaveNothingInTheLedger) {
     ASSERT_TRUE(unit.has_value());
     ledger.OnComputed(worker, *unit, 0, false);
     ledger.OnApplied(worker, i % 2);
-    ledger.OnLost(worker, {UnitSet(i % 3 == 0 ? *unit : *unit + 1, std::set<int64_t>())}, {});
+    ledger.OnLost(worker, {UnitSet(i % 3 == 0 ? *unit : *unit + 1)}, {});
   });
 }
 

@@ -15,11 +15,6 @@ class UnitSet {
   UnitSet() = default;
   // All below `below`.
   explicit UnitSet(int64_t below) : below_(below) {}
-  // And those of `above`.
-  template <typename Units>
-  UnitSet(int64_t below, const Units& above) : below_(below) {
-    for (int64_t unit : above) Insert(unit);
-  }
 
   bool Contains(int64_t unit) const;
   void Insert(int64_t unit) { Insert(unit, unit + 1); }

@@ -120,9 +120,10 @@ class Layout:
     def load(self, is_new: bool) -> None:
         """Loads the changed values of the flat vector into the model. Averages are always loaded, since layers
         overwrite them."""
-        if is_new and not self._has_warned and self._changed() is not None:
+        lost = self._changed() if is_new and not self._has_warned else None
+        if lost is not None:
             self._has_warned = True
-            warnings.warn(f"rubato: {self._changed()} was changed in place after optimizer.step(), and the change is "
+            warnings.warn(f"rubato: {lost} was changed in place after optimizer.step(), and the change is "
                           "lost: the servers hold the parameters", stacklevel=2)
         pairs = self._averages + (self._loads if is_new else [])
         if pairs:

@@ -314,18 +314,27 @@ TEST_F(CoordinatorTest, TheSentenceOfADivergedJobNamesTheLastGoodCheckpoint) {
   EXPECT_TRUE(own.refused());
 }
 
-// It may be better than the one before, and training has stopped in any case.
-TEST_F(CoordinatorTest, ADivergedJobWaitsForTheCheckpointThatIsBeingWritten) {
-  for (const bool good : {true, false}) {
+class DivergedTest : public CoordinatorTest {
+ protected:
+  // A job begins, and a loss is not finite while the checkpoint is written that this returns.
+  uint32_t DivergeWhileWriting() {
     sent_.clear();
     end_.reset();
-    begin_.path = "older";
     Start("checkpoint { every { steps: 2 } }");
     Begin();
     const uint32_t id = sent_[1].back().snapshot().id();
     Receive(kOwnShard, Copied(id, 0, 2));
     Receive(1, Copied(id, 1, 2));
     Receive(3, NotFinite());
+    return id;
+  }
+};
+
+// It may be better than the one before, and training has stopped in any case.
+TEST_F(DivergedTest, ADivergedJobWaitsForTheCheckpointThatIsBeingWritten) {
+  for (const bool good : {true, false}) {
+    begin_.path = "older";
+    const uint32_t id = DivergeWhileWriting();
     Receive(2, NotFinite());
     EXPECT_FALSE(end_.has_value());
     Checkpointed(id, good ? absl::StatusOr<std::string>("newer")
@@ -339,16 +348,9 @@ TEST_F(CoordinatorTest, ADivergedJobWaitsForTheCheckpointThatIsBeingWritten) {
 }
 
 // What comes while the checkpoint is still being written is not the reason.
-TEST_F(CoordinatorTest, ADivergedJobEndsAsOneWhateverElseEndsIt) {
+TEST_F(DivergedTest, ADivergedJobEndsAsOneWhateverElseEndsIt) {
   for (const bool loses_shard : {true, false}) {
-    sent_.clear();
-    end_.reset();
-    Start("checkpoint { every { steps: 2 } }");
-    Begin();
-    const uint32_t id = sent_[1].back().snapshot().id();
-    Receive(kOwnShard, Copied(id, 0, 2));
-    Receive(1, Copied(id, 1, 2));
-    Receive(3, NotFinite());
+    DivergeWhileWriting();
     EXPECT_FALSE(end_.has_value());
     if (loses_shard) {
       Gone(1);

@@ -50,8 +50,7 @@ TEST(WorkLedgerTest, OneThatIsAppliedOnSomeShardsOnlyIsPartialAndDoneAgain) {
     ledger.OnComputed(kAnn, unit, unit, false);
   }
   // Of two shards, the second holds unit 0 alone; and of unit 2 some block of the first has a part.
-  const std::vector<int64_t> none;
-  ledger.OnLost(kAnn, {UnitSet(2, none), UnitSet(1, none)}, {2});
+  ledger.OnLost(kAnn, {UnitSet(2), UnitSet(1)}, {2});
   EXPECT_EQ(ledger.counts().applied, 1);
   EXPECT_EQ(ledger.counts().partial, 2);
   EXPECT_EQ(ledger.counts().lost, 0);
@@ -151,7 +150,10 @@ class DrawnHistory {
       worker.waiting.clear();
     } else {
       std::vector<UnitSet> whole;
-      for (const std::set<int64_t>& shard : shards_) whole.emplace_back(0, shard);
+      for (const std::set<int64_t>& shard : shards_) {
+        whole.emplace_back();
+        for (const int64_t unit : shard) whole.back().Insert(unit);
+      }
       ledger_.OnLost(id, whole, {});
       for (const int64_t unit : worker.waiting) holders_.erase(unit);
       for (const int64_t unit : worker.sent) holders_.erase(unit);

@@ -16,6 +16,7 @@
 #include "common/job/completion.h"
 #include "common/job/is_script.h"
 #include "common/job/job.h"
+#include "common/job/report.h"
 #include "common/job/scalar_field.h"
 #include "common/job/schema.h"
 #include "common/job/yaml_reader.h"
@@ -35,6 +36,27 @@ void ShortenName(nlohmann::json* message) {
   if (absl::ConsumePrefix(&text, "NAME_")) *name = absl::AsciiStrToLower(text);
 }
 
+// The factors of a table: a long list, which is not read as YAML.
+void ReadFactors(const nlohmann::json& factors, const std::string& what, proto::Schedule* schedule,
+                 Report* report) {
+  const std::string key = "schedule.factors";
+  report->Note(key, {what});
+  if (!factors.is_array() || factors.size() > kMaxFactors) {
+    report->Add(
+        key, absl::StrCat("found ", factors.is_array() ? absl::StrCat(factors.size()) : "no list",
+                          ", expected a list of at most ", kMaxFactors,
+                          ": with steps_per_factor each holds for several steps"));
+    return;
+  }
+  const google::protobuf::FieldDescriptor& field =
+      *proto::Schedule::descriptor()->FindFieldByNumber(proto::Schedule::kFactorsFieldNumber);
+  for (const nlohmann::json& factor : factors) {
+    if (StoreNumber(factor.dump(), field, schedule)) continue;
+    report->Add(key, absl::StrCat("found ", factor.dump(), ", expected ", Expectation(field)));
+    return;
+  }
+}
+
 // Reads `json` as the key `optimizer` of a job file.
 absl::Status ReadOptimizer(nlohmann::json json, proto::Optimizer* optimizer) {
   const std::string what = "the script's optimizer";
@@ -43,7 +65,7 @@ absl::Status ReadOptimizer(nlohmann::json json, proto::Optimizer* optimizer) {
         absl::StrCat(what, ": found ", json.dump(), ", expected a map of keys, such as name: sgd"));
   }
   ShortenName(&json);
-  nlohmann::json factors;  // a long list, which is read by itself
+  nlohmann::json factors;
   if (const auto schedule = json.find("schedule");
       schedule != json.end() && schedule->is_object()) {
     ShortenName(&*schedule);
@@ -59,25 +81,8 @@ absl::Status ReadOptimizer(nlohmann::json json, proto::Optimizer* optimizer) {
     // Quotes are JSON's, and no mistake.
     reader.ReadKey(what, key, is_word ? value.get<std::string>() : value.dump());
   }
-  if (!factors.is_null()) {
-    const std::string key = "schedule.factors";
-    reader.report().Note(key, {what});
-    const google::protobuf::FieldDescriptor& field =
-        *proto::Schedule::descriptor()->FindFieldByNumber(proto::Schedule::kFactorsFieldNumber);
-    if (!factors.is_array() || factors.size() > kMaxFactors) {
-      reader.report().Add(
-          key, absl::StrCat("found ", factors.is_array() ? absl::StrCat(factors.size()) : "no list",
-                            ", expected a list of at most ", kMaxFactors,
-                            ": with steps_per_factor each holds for several steps"));
-    } else {
-      for (const nlohmann::json& factor : factors) {
-        if (StoreNumber(factor.dump(), field, optimizer->mutable_schedule())) continue;
-        reader.report().Add(
-            key, absl::StrCat("found ", factor.dump(), ", expected ", Expectation(field)));
-        break;
-      }
-    }
-  }
+  if (!factors.is_null())
+    ReadFactors(factors, what, optimizer->mutable_schedule(), &reader.report());
   Complete(optimizer, &reader.report());
   return reader.report().ToStatus();
 }
