@@ -40,7 +40,13 @@ _END = 30  # seconds that the process may take to leave
 _USAGE = 2  # kExitUsage: repeating cannot help
 _DECODER = json.JSONDecoder()
 
-Work = types.SimpleNamespace  # a frame's values as attributes: rubato-worker names them
+
+class Work(types.SimpleNamespace):
+    """A frame's values as attributes: rubato-worker names them."""
+
+    # Of a script that adds up gradients: how many sums it has kept of this node of the step's tree; to how many of
+    # them, the last first, it adds the gradient; and whether it keeps the result, which else is to be written.
+    kept, adds, keeps = 0, 0, False
 
 
 class Gradient:
@@ -110,10 +116,12 @@ class Worker:
         _workers.add(self)
         self.job: Dict[str, Any] = self._read("job")["job"]
 
-    def register(self, layout: Dict[str, Any], samples: int, digest: str, numerics: str, ahead: int) -> None:
-        """Call it when the initial values are in the memory. `ahead`: number of units that are announced in advance."""
+    def register(self, layout: Dict[str, Any], samples: int, digest: str, numerics: str, ahead: int,
+                 adds: bool = False) -> None:
+        """Call it when the initial values are in the memory. `ahead`: number of units that are announced in advance.
+        `adds`: the script adds up gradients, as `kept`, `adds` and `keeps` of a work say."""
         self._say({"kind": "register", "layout": layout, "train_samples": samples, "data_digest": digest,
-                   "numerics": numerics, "ahead": ahead, "samples_once": True})
+                   "numerics": numerics, "ahead": ahead, "samples_once": True, "adds": adds})
 
     def make_memory(self, values: int) -> mmap.mmap:
         """For the flat vector of so many values: parameters at offset 0, to be filled with the initial values, and two

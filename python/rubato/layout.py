@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 import torch
 
 from . import staging
-from .core import Gradient
+from .core import Work, Worker
 from .errors import Refused
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -28,6 +28,14 @@ class Entry:
     average: float  # as proto::Parameter's: 0 for a parameter
     begin: int  # values
     size: int
+
+
+@dataclasses.dataclass
+class _Vector:
+    """A flat vector in memory that is shared with rubato-worker."""
+
+    all: torch.Tensor
+    views: List[torch.Tensor]  # the entries'
 
 
 class Layout:
@@ -65,6 +73,8 @@ class Layout:
         self._loads: List[Any] = []  # of pairs (tensor, the values in the vector), where memory is not shared
         self._averages: List[Any] = []  # likewise, of these alone
         self._staging: Dict[torch.device, staging.Staging] = {}  # of GPUs that have entries
+        self._staged: Dict[int, Any] = {}  # entries of GPUs: (their staging, their place in it)
+        self._parameters: Any = None  # the flat vector, as tensors
         self._versions: List[int] = []
         self._has_warned = False
 
@@ -79,41 +89,52 @@ class Layout:
         self.entries.append(Entry(name, tensor, average, self.values, tensor.numel()))
         self.values += tensor.numel()
 
-    def _views(self, memory: Any, offset: int) -> List[torch.Tensor]:
-        """The entries in a flat vector at so many bytes of `memory`."""
+    def _views(self, memory: Any, offset: int) -> "_Vector":
+        """The flat vector at so many bytes of `memory`."""
         flat = torch.frombuffer(memory, dtype=torch.float32, count=self.values, offset=offset)
-        return [flat[entry.begin:entry.begin + entry.size].view(entry.tensor.shape) for entry in self.entries]
+        return _Vector(flat, [flat[entry.begin:entry.begin + entry.size].view(entry.tensor.shape)
+                              for entry in self.entries])
 
     @torch.no_grad()
     def move_to(self, memory: Any) -> None:
         """The values go into the flat vector at the beginning of `memory`, and parameters lie there from now on as far
         as torch allows. Normalising layers measure each micro-batch for itself from now on."""
-        for entry, view in zip(self.entries, self._views(memory, 0)):
+        self._parameters = self._views(memory, 0)
+        on_gpus: Dict[torch.device, List[int]] = {}
+        for index, (entry, view) in enumerate(zip(self.entries, self._parameters.views)):
             tensor = entry.tensor
             view.copy_(tensor)
-            if staging.is_staged(tensor) and tensor.device not in self._staging:
-                self._staging[tensor.device] = staging.Staging(tensor.device, memory)
-            if entry.average > 0:
+            if staging.is_staged(tensor):
+                on_gpus.setdefault(tensor.device, []).append(index)
+            elif entry.average > 0:
                 self._averages.append((tensor, view))
-            elif (tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous()
-                  and not staging.is_staged(tensor)):
+            elif tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous():
                 tensor.data = view
             else:
                 self._loads.append((tensor, view))
+        for device, indices in on_gpus.items():
+            way = staging.Staging(device, memory, [self.entries[index] for index in indices])
+            self._staging[device] = way
+            self._staged.update((index, (way, place)) for place, index in enumerate(indices))
         for module in self._normalising:
             module.momentum = 1.0
         self.note_versions()
 
     @property
-    def is_staged(self) -> bool:
-        """Whether some of it is on a GPU, which can only write directly to pinned memory."""
-        return bool(self._staging)
+    def devices(self) -> List[torch.device]:
+        """GPUs that have some of it, which can only write directly to pinned memory."""
+        return list(self._staging)
+
+    @property
+    def adds(self) -> bool:
+        """Whether it adds up the gradients of micro-batches: a GPU does, if it has all of them."""
+        return len(self._staging) == 1 and len(self._staged) == len(self.entries)
 
     def give_back(self) -> None:
         """Restores the layers' momentum, and unpins the memory, which only the script uses from then on."""
         for way in self._staging.values():
             way.close()
-        self._staging = {}
+        self._staging, self._staged = {}, {}
         for module, momentum in zip(self._normalising, self._momenta):
             module.momentum = momentum
 
@@ -125,19 +146,16 @@ class Layout:
             self._has_warned = True
             warnings.warn(f"rubato: {lost} was changed in place after optimizer.step(), and the change is "
                           "lost: the servers hold the parameters", stacklevel=2)
-        pairs = self._averages + (self._loads if is_new else [])
-        if pairs:
-            self._copy(pairs)
+        with torch.no_grad():
+            for tensor, view in self._averages + (self._loads if is_new else []):
+                tensor.copy_(view)
+            for way in self._staging.values():
+                if is_new:
+                    way.load(self._parameters.all)
+                else:
+                    way.restore_averages()
         if is_new:
             self.note_versions()
-
-    @torch.no_grad()
-    def _copy(self, pairs: List[Any]) -> None:
-        for tensor, view in pairs:
-            if not staging.is_staged(tensor):
-                tensor.copy_(view)
-        for device, way in self._staging.items():
-            way.to_device([pair for pair in pairs if pair[0].device == device])
 
     def note_versions(self) -> None:
         """The parameters are as they should be, or are about to be loaded."""
@@ -155,40 +173,67 @@ class Layout:
         return next((entry.name for entry, version in zip(self.parameters, self._versions)
                      if entry.tensor._version != version), None)
 
+    def gradient(self, worker: Worker, work: Work) -> "_Vector":
+        """Where the gradient of `work` is to be written."""
+        vector: _Vector = worker.gradient(work).views(self._views)
+        return vector
+
     @torch.no_grad()
-    def fill(self, gradient: Gradient, factor: float, samples: int, trained: Any) -> None:
+    def fill(self, worker: Worker, work: Work, factor: float, trained: Any) -> None:
         """Writes factor x .grad of the parameters in `trained` (a set of ids), 0 for others, and samples x each
-        statistic, to that gradient, in one pass."""
-        for index in range(len(self.entries)):
-            self.fill_entry(index, gradient, factor, samples, trained)
-        self.wait()
-
-    def wait(self) -> None:
-        """Waits until the writes that fill_entry has begun are done."""
+        statistic, to the gradient of `work`, in one pass, or adds it to what is kept of the micro-batches before."""
+        self.begin_sum(work)
+        if not work.keeps:
+            vector = self.gradient(worker, work)
+            for index in range(len(self.entries)):
+                if index not in self._staged:
+                    self.fill_entry(index, vector, work, factor, trained)
         for way in self._staging.values():
-            way.wait()
+            values = [self._value(index, trained) for index, (of, _) in self._staged.items() if of is way]
+            way.sum_up(values, factor, work.end - work.begin, work.adds)
+            if not work.keeps:
+                way.write(vector.all)
+        self.end_sum(work)
 
-    def fill_entry(self, index: int, gradient: Gradient, factor: float, samples: int, trained: Any,
-                   below: Optional[int] = None) -> Any:
-        """The same for one entry; `below`: for what of it lies before that place of the flat vector. Of a tensor of a
-        GPU this only begins: returns an event that happens when it is done, None where it is."""
-        entry, view = self.entries[index], gradient.views(self._views)[index]
-        tensor, scale = entry.tensor, factor
-        value: Any
+    def begin_sum(self, work: Work) -> None:
+        """Begins the gradient of `work`."""
+        for way in self._staging.values():
+            way.begin(work.kept)
+
+    def end_sum(self, work: Work) -> None:
+        """The gradient of `work` is summed up: waits until what was begun to be written of it is written."""
+        for way in self._staging.values():
+            if not work.keeps:
+                way.wait()
+            way.end(work.adds, work.keeps)
+
+    def _value(self, index: int, trained: Any) -> Any:
+        """What an entry brings: None: 0."""
+        entry = self.entries[index]
         if entry.average > 0:
-            value, scale = tensor, samples
-        else:
-            value = tensor.grad if id(tensor) in trained else None
+            return entry.tensor
+        value = entry.tensor.grad if id(entry.tensor) in trained else None
+        if value is not None and value.is_sparse:
+            raise Refused(f"{entry.name} has a sparse gradient, expected a dense one: make the embedding with "
+                          "sparse=False")
+        return value
+
+    def fill_entry(self, index: int, vector: "_Vector", work: Work, factor: float, trained: Any,
+                   below: Optional[int] = None) -> Any:
+        """As fill, one entry; `below`: what of it lies before that place of the flat vector. Of a tensor of a GPU this
+        only begins: returns an event that happens when it is done, None where it is."""
+        entry, view = self.entries[index], vector.views[index]
+        scale = work.end - work.begin if entry.average > 0 else factor
+        value = self._value(index, trained)
+        if index in self._staged:
+            way, place = self._staged[index]
+            way.sum_up_entry(place, value, scale, work.adds)
+            return way.write_entry(place, view.flatten()[:None if below is None else below - entry.begin])
         if below is not None and below < entry.begin + entry.size:
             view = view.flatten()[:below - entry.begin]
             value = None if value is None else value.flatten()[:below - entry.begin]
         if value is None:
             view.zero_()
-        elif value.is_sparse:
-            raise Refused(f"{entry.name} has a sparse gradient, expected a dense one: make the embedding with "
-                          "sparse=False")
-        elif staging.is_staged(value):
-            return self._staging[value.device].to_host(value, scale, view)
         elif value.device.type == "cpu":
             torch.mul(value, scale, out=view)
         else:

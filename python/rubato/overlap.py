@@ -41,6 +41,7 @@ class Overlap:
         if self._id != self._engine.work.id:
             self._id, self._left = self._engine.work.id, self._layout.values
         self._next = len(self._layout.entries) - 1
+        self._layout.begin_sum(self._engine.work)
         self._seen, self._under_way, self._refused = {}, {}, None
 
     @torch.no_grad()
@@ -58,6 +59,8 @@ class Overlap:
         if self._refused is not None or gradient.is_sparse:  # which finish() refuses
             return
         self._seen[index] = gradient, gradient._version
+        if engine.work.keeps:  # nothing of it leaves
+            return
         self._fill(index)
         while self._next >= 0 and (self._next in self._seen or not self._is_awaited(self._next)):
             if self._next not in self._seen and self._next not in self._under_way:
@@ -81,10 +84,13 @@ class Overlap:
         engine = self._engine
         if self._layout.entries[index].begin >= self._left:
             return
-        samples = engine.work.end - engine.work.begin
         self._under_way[index] = self._layout.fill_entry(
-            index, engine.worker.gradient(engine.work), samples if engine.is_mean else 1, samples, self._trained,
+            index, self._layout.gradient(engine.worker, engine.work), engine.work, self._factor(), self._trained,
             self._left)
+
+    def _factor(self) -> int:
+        work = self._engine.work
+        return int(work.end - work.begin) if self._engine.is_mean else 1
 
     def _tell(self, begin: int) -> None:
         """Whole blocks leave."""
@@ -105,10 +111,13 @@ class Overlap:
                 raise Refused(f"the gradient of {entry.name} was changed between backward and optimizer.step(), "
                               "expected nothing to change it with overlap=True: it may have left (prepare's "
                               "clip_grad_norm clips at the servers)")
-        for index in range(self._next, -1, -1):
-            if index not in self._under_way:
-                self._fill(index)
-        self._layout.wait()
+        if work.keeps:
+            self._layout.fill(self._engine.worker, work, self._factor(), self._trained)
+        else:
+            for index in range(self._next, -1, -1):
+                if index not in self._under_way:
+                    self._fill(index)
+            self._layout.end_sum(work)
         self._seen = {}  # they are not kept longer than `.grad` is
         self._may_leave = True
 

@@ -44,9 +44,9 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
 
     batches.start(int(worker.job.get("seed", 0)))
     layout.move_to(worker.make_memory(layout.values))
-    worker.may_borrow = not layout.is_staged
+    worker.may_borrow = not layout.devices
     worker.register({**layout.to_proto(), "optimizer": settings}, batches.samples, digest(batches.dataset, order),
-                    _numerics(), max(2, batches.ahead))
+                    _numerics(layout.devices), max(2, batches.ahead), layout.adds)
     engine = Engine(worker, batches.samples, layout.load)
     engine.is_mean = loss == "mean"
     job._engine, job._layout, job._model = engine, layout, model
@@ -54,13 +54,12 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     def hand_over(scale: float, weight: Optional[float]) -> None:
         layout.check_untouched()
         counts = engine.weight_of(weight)
-        samples = engine.work.end - engine.work.begin
         factor = scale * (counts if engine.is_mean else 1)
         trained = prepared.trained if counts > 0 else ()  # the mean over nothing is no number
         if early is not None:
             engine.fill(early.finish, counts)
         else:
-            engine.fill(lambda work: layout.fill(worker.gradient(work), factor, samples, trained), counts)
+            engine.fill(lambda work: layout.fill(worker, work, factor, trained), counts)
         leave()
 
     def put_back() -> None:
@@ -104,8 +103,11 @@ def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, sche
         raise Refused(f"found scheduler_per={scheduler_per!r}, expected 'step' or 'epoch'")
 
 
-def _numerics() -> str:
-    """The properties of this process that the bits of the result depend on."""
+def _numerics(devices: List[torch.device]) -> str:
+    """The properties of this process, and of the GPUs that it computes on, that the bits of the result depend on."""
     cpu = getattr(torch.backends, "cpu", None)
     capability = getattr(cpu, "get_cpu_capability", lambda: "")()
-    return f"torch {torch.__version__} {capability} threads {torch.get_num_threads()} python {sys.version_info[0]}"
+    gpus = "".join(f" {torch.cuda.get_device_name(device)} CUDA {torch.version.cuda} cuDNN "
+                   f"{torch.backends.cudnn.version()}" for device in devices if device.type == "cuda")
+    return (f"torch {torch.__version__} {capability} threads {torch.get_num_threads()} python {sys.version_info[0]}"
+            f"{gpus}")

@@ -1,11 +1,12 @@
-"""Values on their way between a GPU's tensors and the memory that is shared with rubato-worker.
+"""The part of the flat vector whose tensors are on one GPU.
 
-The memory is pinned in place, so that the GPU reads and writes it directly, on a separate stream, in parallel with the
-script's computation. This has not run on a GPU, only on a fake that records the calls.
+Values cross in a few long copies, on a separate stream, between the memory that is shared with rubato-worker, which is
+pinned in place, and flat vectors on the GPU, from or to which the GPU then copies the tensors. The gradients of several
+micro-batches of one worker are added up there.
 """
 
 import sys
-from typing import Any, Iterable, List, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -16,13 +17,39 @@ def is_staged(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cuda"
 
 
+class _Flat:
+    """A flat vector on the device, of the entries that are there."""
+
+    def __init__(self, device: Any, entries: Sequence[Any]):
+        self.all = torch.empty(sum(entry.size for entry in entries), dtype=torch.float32, device=device)
+        parts = self.all.split([entry.size for entry in entries])
+        self.views = [part.view(entry.tensor.shape) for part, entry in zip(parts, entries)]
+        averages = sum(entry.size for entry in entries if entry.average > 0)
+        self.parameters, self.averages = self.all.split([len(self.all) - averages, averages])
+
+
 class Staging:
     """Of one device."""
 
-    def __init__(self, device: Any, memory: Any):
+    def __init__(self, device: Any, memory: Any, entries: Sequence[Any]):
+        """`entries`: the layout's, in its order, of this device."""
         self._device = device
+        self._entries = list(entries)
+        self._runs: List[Tuple[int, int, int]] = []  # values that follow one another: where in the vector, here, size
+        own = 0
+        for entry in self._entries:
+            if self._runs and sum(self._runs[-1][::2]) == entry.begin:
+                begin, here, size = self._runs.pop()
+                self._runs.append((begin, here, size + entry.size))
+            else:
+                self._runs.append((entry.begin, own, entry.size))
+            own += entry.size
         self._stream = CUDA.Stream(device)
-        self._kept: List[torch.Tensor] = []  # what the stream may still read
+        self._free: List[_Flat] = []  # what the current stream does next with one comes after what was done with it
+        self._kept: List[_Flat] = []  # sums of the step's tree, outermost first
+        self._sum: Any = None  # of the micro-batch at hand
+        self._averaged = [entry for entry in self._entries if entry.average > 0]
+        self._averages = _Flat(device, self._averaged)
         self._memory = torch.frombuffer(memory, dtype=torch.uint8)
         self._is_pinned = int(CUDA.cudart().cudaHostRegister(self._memory.data_ptr(), len(self._memory), 0)) == 0
         if not self._is_pinned:  # the driver copies once more
@@ -34,27 +61,97 @@ class Staging:
         if self._is_pinned:
             CUDA.cudart().cudaHostUnregister(self._memory.data_ptr())
 
-    def to_host(self, value: torch.Tensor, scale: float, view: torch.Tensor) -> Any:
-        """Begins to write scale x value to the shared memory, when the current stream has come to here. Returns an
-        event that has happened when it is written."""
-        self._stream.wait_stream(CUDA.current_stream(self._device))
-        with CUDA.stream(self._stream):
-            view.copy_(value * scale, non_blocking=True)
-        self._kept.append(value)
+    def begin(self, kept: int) -> None:
+        """Begins the sum of a micro-batch, before which `kept` ones have been kept: more are out of date."""
+        self._forget(len(self._kept) - kept)
+        self._sum = self._sum or self._take()
+
+    def sum_up(self, values: Sequence[Optional[torch.Tensor]], factor: float, samples: int, adds: int) -> None:
+        """The sum becomes factor x the parameters' `values` (None: 0), samples x the averages', plus the last `adds`
+        sums that are kept."""
+        pairs = [(view, value) for view, value in zip(self._sum.views, values) if value is not None]
+        for view, value in zip(self._sum.views, values):
+            if value is None:
+                view.zero_()
+        _copy(pairs)
+        for part, scale in (self._sum.parameters, factor), (self._sum.averages, samples):
+            if scale != 1:
+                part.mul_(scale)
+        for kept in self._last(adds):
+            self._sum.all.add_(kept.all)
+
+    def sum_up_entry(self, place: int, value: Optional[torch.Tensor], scale: float, adds: int) -> None:
+        """The same of one entry."""
+        view = self._sum.views[place]
+        if value is None:
+            view.zero_()
+        else:
+            view.copy_(value).mul_(scale)
+        for kept in self._last(adds):
+            view.add_(kept.views[place])
+
+    def end(self, adds: int, keeps: bool) -> None:
+        """The sum takes the place of the last `adds` ones that are kept, or has left."""
+        self._forget(adds)
+        if keeps:
+            self._kept.append(self._sum)
+            self._sum = None
+
+    def write(self, vector: torch.Tensor) -> None:
+        """Begins to write the sum to the shared memory, when the current stream has come to here."""
+        with self._after_what_was_begun():
+            for begin, own, size in self._runs:
+                vector[begin:begin + size].copy_(self._sum.all[own:own + size], non_blocking=True)
+
+    def write_entry(self, place: int, values: torch.Tensor) -> Any:
+        """The same of the first values of one entry. Returns an event that has happened when they are written."""
+        with self._after_what_was_begun():
+            values.copy_(self._sum.views[place].flatten()[:len(values)], non_blocking=True)
         return self._stream.record_event()
 
     def wait(self) -> None:
-        """Until all that was begun is done."""
+        """Until all that was begun is written."""
         self._stream.synchronize()
-        self._kept.clear()
 
-    def to_device(self, pairs: Iterable[Tuple[torch.Tensor, torch.Tensor]]) -> None:
+    def load(self, vector: torch.Tensor) -> None:
         """Tensors become what the shared memory has; what the current stream computes next sees that. When it returns,
         the shared memory may change."""
-        current = CUDA.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with CUDA.stream(self._stream):
-            for tensor, view in pairs:
-                tensor.copy_(view, non_blocking=True)
-        current.wait_stream(self._stream)
+        flat = self._take()
+        with self._after_what_was_begun():
+            for begin, own, size in self._runs:
+                flat.all[own:own + size].copy_(vector[begin:begin + size], non_blocking=True)
+        CUDA.current_stream(self._device).wait_stream(self._stream)
+        _copy([(entry.tensor, view) for entry, view in zip(self._entries, flat.views)])
+        self._averages.all.copy_(flat.averages)
         self._stream.synchronize()
+        self._free.append(flat)
+
+    def restore_averages(self) -> None:
+        """Those that were loaded last, which the layers have overwritten."""
+        _copy([(entry.tensor, view) for entry, view in zip(self._averaged, self._averages.views)])
+
+    def _after_what_was_begun(self) -> Any:
+        """For copies: the stream for them, when the current one has come to here."""
+        self._stream.wait_stream(CUDA.current_stream(self._device))
+        return CUDA.stream(self._stream)
+
+    def _take(self) -> _Flat:
+        return self._free.pop() if self._free else _Flat(self._device, self._entries)
+
+    def _last(self, adds: int) -> List[_Flat]:
+        return self._kept[len(self._kept) - adds:][::-1]
+
+    def _forget(self, count: int) -> None:
+        """The last ones that are kept."""
+        for _ in range(count):
+            self._free.append(self._kept.pop())
+
+
+def _copy(pairs: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Each first one becomes the second."""
+    together = getattr(torch, "_foreach_copy_", None)  # of PyTorch 2
+    if together is not None and pairs:
+        together(*map(list, zip(*pairs)))
+    else:
+        for to, of in pairs:
+            to.copy_(of)

@@ -1,9 +1,11 @@
 """A training script as a person would write it, for tests: with Rubato, or --plain, as it was before.
 
-Data are drawn from a fixed seed. Prints lines of JSON: of each epoch, and at the end of all values.
+Data are drawn from a fixed seed. Prints lines of JSON: of each epoch, and at the end of all values. Model and batches
+are on the device that TEST_DEVICE names (cpu where it is not set).
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -20,6 +22,20 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+DEVICE = os.environ.get("TEST_DEVICE", "cpu")
+
+
+class NoGpu:
+    """In torch.cuda's place: a GPU that does at once what it is told, whose tensors are the CPU's."""
+
+    Stream = current_stream = lambda self, device: self
+    cudart = lambda self: self
+    cudaHostRegister = cudaHostUnregister = lambda self, *region: 0
+    stream = lambda self, stream: contextlib.nullcontext()
+    wait_stream = synchronize = lambda self, *stream: None
+    record_event = lambda self: self
+    query = lambda self: True
 
 
 class Odd(nn.Module):
@@ -113,6 +129,11 @@ def arguments():
     parser.add_argument("--gathers", type=int, default=1, help="workers; who is fewer in the last epoch hardly goes on")
     parser.add_argument("--overlap", action="store_true")
     parser.add_argument("--breaks", choices=["raise", "kill"], help="in the midst of a backward, of one worker, once")
+    parser.add_argument("--amp", choices=["bfloat16", "float16"], help="autocast; float16 with a GradScaler")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--resident", action="store_true", help="the samples are on the device from the beginning")
+    parser.add_argument("--pin", action="store_true")
+    parser.add_argument("--no-gpu", action="store_true", help="as if the model were on a GPU")
     parser.add_argument("--out")
     return parser.parse_args()
 
@@ -136,23 +157,35 @@ def main():
     print(f"pid={os.getpid()}", file=sys.stderr, flush=True)
     torch.manual_seed(1)
     torch.set_num_threads(1)
+    if DEVICE == "cuda":
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.allow_tf32 = False
     x, y = torch.randn(args.samples, 8), torch.randint(0, 3, (args.samples,))
     if args.ignore:  # a share of the labels that differs from micro-batch to micro-batch, up to all
         y[torch.rand(args.samples) < torch.linspace(0.1, 0.6, args.samples)] = -100
         y[:4] = -100
-    model = make_model(args.model)
-    if args.plain:
+    model = make_model(args.model).to(DEVICE)
+    if args.plain and not args.amp:
         model, x = model.double(), x.double()
+    if args.compile:
+        model = torch.compile(model)
+    if args.resident:
+        x, y = x.to(DEVICE), y.to(DEVICE)
     optimizer = make_optimizer(args.optimizer, model)
     scheduler = None
     if args.schedule:
         scheduler = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, [group["lr"] for group in optimizer.param_groups], total_steps=21, cycle_momentum=False)
     dataset = Augmented(x, y) if args.augment else TensorDataset(x, y)
-    loader = DataLoader(dataset, batch_size=args.batch, shuffle=args.shuffle, num_workers=args.workers)
+    loader = DataLoader(dataset, batch_size=args.batch, shuffle=args.shuffle, num_workers=args.workers,
+                        pin_memory=args.pin)
+    scaler = torch.cuda.amp.GradScaler(init_scale=2.0 ** 10) if args.amp == "float16" else None
     job = None
     if not args.plain:
         import rubato
+        if args.no_gpu:
+            from rubato import staging
+            staging.is_staged, staging.CUDA = lambda tensor: True, NoGpu()
         job = rubato.join(epochs=args.epochs, consistency=args.mode, train={"micro_batches": args.parts}, name="trial")
         prepared = job.prepare(model, optimizer, loader, scheduler, clip_grad_norm=args.clip,
                                loss="sum" if args.sum else "mean", overlap=args.overlap)
@@ -165,19 +198,26 @@ def main():
 
     def test():
         with torch.no_grad():
-            output = model(x)
-        return {"loss": F.cross_entropy(output, y).item(), "accuracy": (output.argmax(1) == y).double().mean().item()}
+            output = model(x.to(DEVICE)).cpu()
+        labels = y.cpu()
+        return {"loss": F.cross_entropy(output, labels).item(),
+                "accuracy": (output.argmax(1) == labels).double().mean().item()}
 
     def train(a, b):
         time.sleep(args.slow)  # so that there is time to disturb
         if args.gathers > 1 and job.epoch == args.epochs - 1 and job.workers < args.gathers:
             time.sleep(1)  # so that there is time to come back
+        a, b = a.to(DEVICE, non_blocking=args.pin), b.to(DEVICE, non_blocking=args.pin)
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(a), b, reduction="sum" if args.sum else "mean")
-        loss.backward()
+        with torch.autocast(DEVICE, getattr(torch, args.amp)) if args.amp else contextlib.nullcontext():
+            loss = F.cross_entropy(model(a), b, reduction="sum" if args.sum else "mean")
+        (loss if scaler is None else scaler.scale(loss)).backward()
         if args.plain and args.clip:
             torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
-        if args.ignore and job is not None:
+        if scaler is not None:
+            scaler.step(optimizer)
+            scaler.update()
+        elif args.ignore and job is not None:
             optimizer.step(weight=(b != -100).sum())
         else:
             optimizer.step()
@@ -204,7 +244,8 @@ def main():
         else:
             figures = job.evaluate(test)
         print(json.dumps({"epoch": epoch, "batches": batches, "test": figures}), flush=True)
-    state = {name: value.double() for name, value in model.state_dict().items() if "num_batches" not in name}
+    state = {name.replace("_orig_mod.", ""): value.cpu().double() for name, value in model.state_dict().items()
+             if "num_batches" not in name}
     if args.out:
         torch.save(state, args.out) if job is None else job.save(args.out)
     digest = hashlib.sha256(b"".join(v.float().contiguous().numpy().tobytes() for v in state.values())).hexdigest()

@@ -473,7 +473,7 @@ absl::Status RunScriptWorker(const proto::Job& job, const WorkerOptions& options
   Worker worker(opening.job, options, departure);
   const auto on_leave = [departure](absl::Status why) { departure->Ask(std::move(why)); };
   return worker.Run(std::make_unique<ScriptValues>(
-      opening.job, opening.registration, opening.samples_once, channel,
+      opening.job, opening.registration, opening.abilities, channel,
       ScriptValues::Callbacks{worker.OnTested(), on_leave}));
 }
 

@@ -17,6 +17,12 @@
 
 namespace rubato {
 
+// What a script says, when it registers, that it does.
+struct ScriptAbilities {
+  bool samples_once = false;  // keeps the samples of micro-batches that were announced
+  bool adds = false;          // adds up the gradients of a node of the step's tree
+};
+
 // A frame is its length in 4 bytes, little-endian, and so many bytes of a JSON object.
 class ScriptChannel {
  public:

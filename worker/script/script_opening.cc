@@ -141,7 +141,8 @@ absl::StatusOr<ScriptOpening> OpenScript(const proto::Job& job, ScriptChannel* c
   RUBATO_RETURN_IF_ERROR(CheckLayout(registration.layout()));
   RUBATO_RETURN_IF_ERROR(channel->Map(ValueCount(registration.layout())));
   opening.job = WithOptimizerOf(registration.layout(), job);
-  opening.samples_once = FlagAt(frame, "samples_once");
+  opening.abilities.samples_once = FlagAt(frame, "samples_once");
+  opening.abilities.adds = FlagAt(frame, "adds");
   const auto ahead = static_cast<int32_t>(NumberAt(frame, "ahead"));
   if (ahead > 0) opening.job.mutable_data()->set_prefetch(std::min(ahead, 1024));
   return opening;

@@ -13,7 +13,7 @@ namespace rubato {
 struct ScriptOpening {
   proto::Job job;  // with the script's optimizer, and what it reads ahead
   proto::WorkerRegistration registration;
-  bool samples_once = false;  // it keeps those of micro-batches that are announced
+  ScriptAbilities abilities;
 };
 
 // Tells the script the job, and hears what it brings; its memory is mapped. FailedPrecondition if

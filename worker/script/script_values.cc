@@ -41,10 +41,10 @@ std::optional<int64_t> WeightAt(const nlohmann::json& frame) {
 }  // namespace
 
 ScriptValues::ScriptValues(const proto::Job& job, const proto::WorkerRegistration& registration,
-                           bool samples_once, ScriptChannel* channel, Callbacks callbacks)
+                           ScriptAbilities abilities, ScriptChannel* channel, Callbacks callbacks)
     : WorkerValues(job, registration.layout()),
       registration_(registration),
-      samples_once_(samples_once),
+      abilities_(abilities),
       channel_(*channel),
       callbacks_(std::move(callbacks)),
       seed_(job.seed()),
@@ -88,12 +88,12 @@ void ScriptValues::ReadAhead(const SampleSchedule& schedule, int64_t unit, Range
   for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
     if (schedule.MicroBatch(unit, leaf).positions.empty()) continue;
     ahead_.push_back(Describe(schedule, unit, leaf));
-    if (samples_once_) announced_.insert({unit, leaf});
+    if (abilities_.samples_once) announced_.insert({unit, leaf});
   }
 }
 
 nlohmann::json ScriptValues::Lend(absl::Span<float> values) const {
-  if (arena() == nullptr) return nullptr;
+  if (arena() == nullptr || values.empty()) return nullptr;
   const std::optional<uint64_t> offset =
       arena()->Find({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
   if (!offset.has_value()) return nullptr;
@@ -101,7 +101,8 @@ nlohmann::json ScriptValues::Lend(absl::Span<float> values) const {
 }
 
 void ScriptValues::HandOut(const SampleSchedule& schedule, int64_t unit, int64_t leaf,
-                           absl::Span<const float> parameters, absl::Span<float> sum) {
+                           absl::Span<const float> parameters, absl::Span<float> sum,
+                           const Adding& adding) {
   const bool is_new = std::exchange(has_new_view_, false) || unit != computed_unit_;
   computed_unit_ = unit;
   nlohmann::json work = Describe(schedule, unit, leaf);
@@ -111,6 +112,11 @@ void ScriptValues::HandOut(const SampleSchedule& schedule, int64_t unit, int64_t
   work["id"] = ++id_;
   work["gradient"] = id_ % 2;
   work["lent"] = Lend(sum);
+  if (abilities_.adds) {
+    work["kept"] = adding.kept;
+    work["adds"] = adding.adds;
+    work["keeps"] = adding.keeps;
+  }
   work["new"] = is_new;
   work["leaves"] = schedule.leaves();
   work["unit_samples"] = schedule.Samples(unit, {0, schedule.leaves()});
@@ -144,9 +150,9 @@ std::optional<ScriptValues::Given> ScriptValues::AwaitMore(int64_t done) {
 absl::StatusOr<BatchResult> ScriptValues::ComputeLeaf(const SampleSchedule& schedule, int64_t unit,
                                                       int64_t leaf,
                                                       absl::Span<const float> parameters,
-                                                      absl::Span<float> sum,
+                                                      absl::Span<float> sum, const Adding& adding,
                                                       absl::FunctionRef<void(int64_t)> on_filled) {
-  HandOut(schedule, unit, leaf, parameters, sum);
+  HandOut(schedule, unit, leaf, parameters, sum, adding);
   const int64_t samples = schedule.MicroBatch(unit, leaf).positions.size();
   const int64_t before = weight_;
   std::optional<int64_t> said;  // the weight, with values that have left
@@ -189,13 +195,33 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
     return absl::CancelledError("nobody waits for the parameters any more");
   }
   const std::vector<Summing> summings = SummingsOf(schedule.leaves(), node);
+  const auto is_empty_at = [&](int64_t leaf) {  // of a short unit
+    return schedule.MicroBatch(unit, leaf).positions.empty();
+  };
+  // A script does not hear of micro-batches without samples.
+  bool script_adds = abilities_.adds;
+  for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
+    script_adds = script_adds && !is_empty_at(leaf);
+  }
   weight_ = 0;
   std::vector<BatchResult> results;
   std::vector<GradientBuffers::Gradient> sums;  // of finished left siblings, outermost first
+  Adding adding;
   for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
-    const Summing& summing = summings[leaf - node.begin];
+    Summing summing = summings[leaf - node.begin];
+    if (script_adds) {
+      adding.adds = std::exchange(summing.adds, 0);
+      adding.keeps = !summing.leaves;
+      if (adding.keeps) {
+        RUBATO_ASSIGN_OR_RETURN(
+            results.emplace_back(),
+            ComputeLeaf(schedule, unit, leaf, parameters, {}, adding, [](int64_t) {}));
+        adding.kept += 1 - adding.adds;
+        continue;
+      }
+    }
     const GradientBuffers::Gradient sum = buffers_->Take();
-    const bool is_empty = schedule.MicroBatch(unit, leaf).positions.empty();  // of a short unit
+    const bool is_empty = is_empty_at(leaf);
     int64_t next_block = space().blocks() - 1;
     // Values from `done` on are final: blocks of them are added up and, of the last leaf, leave.
     const auto on_filled = [&](int64_t done) {
@@ -220,8 +246,9 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
       std::fill(sum->begin(), sum->end(), 0.0f);
       results.emplace_back();
     } else {
-      RUBATO_ASSIGN_OR_RETURN(results.emplace_back(), ComputeLeaf(schedule, unit, leaf, parameters,
-                                                                  absl::MakeSpan(*sum), on_filled));
+      RUBATO_ASSIGN_OR_RETURN(
+          results.emplace_back(),
+          ComputeLeaf(schedule, unit, leaf, parameters, absl::MakeSpan(*sum), adding, on_filled));
     }
     on_filled(0);
     sums.resize(sums.size() - static_cast<size_t>(summing.adds));

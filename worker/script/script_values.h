@@ -37,10 +37,9 @@ class ScriptValues : public WorkerValues, private GradientSums {
   };
 
   // `channel` must outlive it; from here on this alone hears the script. `registration` is without
-  // a rank; its layout gives values, which lie in the channel's memory. `samples_once`: samples of
-  // micro-batches that were announced are not told again.
+  // a rank; its layout gives values, which lie in the channel's memory.
   ScriptValues(const proto::Job& job, const proto::WorkerRegistration& registration,
-               bool samples_once, ScriptChannel* channel, Callbacks callbacks);
+               ScriptAbilities abilities, ScriptChannel* channel, Callbacks callbacks);
   // Hears the script no more.
   ~ScriptValues() override;
 
@@ -68,6 +67,12 @@ class ScriptValues : public WorkerValues, private GradientSums {
     std::optional<int64_t> weight;
     std::optional<double> loss_sum;
   };
+  // What a script that adds is told with a micro-batch.
+  struct Adding {
+    int64_t kept = 0;    // sums of the node that it has kept, outermost first; others are no more
+    int64_t adds = 0;    // to how many of them, the last first, it adds the gradient
+    bool keeps = false;  // the result, else that is the node's sum, which it gives
+  };
   struct Test {
     int64_t unit = 0;
     bool is_final = false;
@@ -80,17 +85,17 @@ class ScriptValues : public WorkerValues, private GradientSums {
                                                    Push push, AwaitParameters await) override;
   std::optional<int64_t> weight() const override { return weight_; }
   // Has the script compute one micro-batch, and adds its weight; its gradient is in `sum` or in the
-  // channel's region, as given_in_place_ says. `on_filled` hears meanwhile from where on that is
-  // final. InvalidArgument if the weights are more than can be said, Unavailable if the script has
-  // gone.
+  // channel's region, as given_in_place_ says, or kept by the script. `on_filled` hears meanwhile
+  // from where on that is final. InvalidArgument if the weights are more than can be said,
+  // Unavailable if the script has gone.
   absl::StatusOr<BatchResult> ComputeLeaf(const SampleSchedule& schedule, int64_t unit,
                                           int64_t leaf, absl::Span<const float> parameters,
-                                          absl::Span<float> sum,
+                                          absl::Span<float> sum, const Adding& adding,
                                           absl::FunctionRef<void(int64_t begin)> on_filled)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Tells the script of the next micro-batch, when it asks.
   void HandOut(const SampleSchedule& schedule, int64_t unit, int64_t leaf,
-               absl::Span<const float> parameters, absl::Span<float> sum)
+               absl::Span<const float> parameters, absl::Span<float> sum, const Adding& adding)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Where the script finds memory of this process; null: it cannot.
   nlohmann::json Lend(absl::Span<float> values) const;
@@ -106,7 +111,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const proto::WorkerRegistration registration_;
-  const bool samples_once_;
+  const ScriptAbilities abilities_;
   ScriptChannel& channel_;
   const Callbacks callbacks_;
   const uint64_t seed_;
@@ -120,7 +125,8 @@ class ScriptValues : public WorkerValues, private GradientSums {
   int64_t id_ = 0;
   bool given_in_place_ = false;
   nlohmann::json ahead_ = nlohmann::json::array();
-  std::set<std::pair<int64_t, int64_t>> announced_;  // with samples_once_, in this view: unit, leaf
+  // With abilities_.samples_once, in this view: unit, leaf.
+  std::set<std::pair<int64_t, int64_t>> announced_;
 
   MonotonicMutex mutex_;
   bool is_asked_ ABSL_GUARDED_BY(mutex_) = false;  // the script waits for what is next

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -49,7 +50,7 @@ proto::WorkerRegistration MakeRegistration() {
 class ScriptValuesTest : public ::testing::Test {
  protected:
   // Blocks of `chunk` bytes.
-  explicit ScriptValuesTest(int chunk = kBlock * sizeof(float), bool samples_once = false) {
+  explicit ScriptValuesTest(int chunk = kBlock * sizeof(float), ScriptAbilities abilities = {}) {
     view_.set_leaves(kLeaves);
     int sockets[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
@@ -60,7 +61,7 @@ class ScriptValuesTest : public ::testing::Test {
     RUBATO_EXPECT_OK(channel_->Map(kValues));
     RUBATO_EXPECT_OK(script_->Map(kValues));
     values_ = std::make_unique<ScriptValues>(
-        MakeJob(chunk), MakeRegistration(), samples_once, channel_.get(),
+        MakeJob(chunk), MakeRegistration(), abilities, channel_.get(),
         ScriptValues::Callbacks{[](const auto&) {}, [](const auto&) {}});
     RUBATO_EXPECT_OK(values_->OnJoin());
     values_->OnView(view_, kValues);
@@ -68,7 +69,8 @@ class ScriptValuesTest : public ::testing::Test {
 
   // Of the micro-batches `node` of step 0, while `script` is another thread.
   absl::Status Compute(Range node, const std::function<void(int64_t block)>& on_push,
-                       const std::function<void()>& script) {
+                       const std::function<void()>& script,
+                       const SampleSchedule& schedule = SampleSchedule(80, 8, kLeaves)) {
     std::thread thread(script);
     const std::vector<float> parameters(kValues);
     const std::unique_ptr<const Policy> policy = BuiltInPolicy(view_);
@@ -80,9 +82,8 @@ class ScriptValuesTest : public ::testing::Test {
       std::copy(sums.begin(), sums.end(), sums_.begin() + values.begin);
       on_push(block);
     };
-    const absl::Status status =
-        values_->contributions().Compute(SampleSchedule(80, 8, kLeaves), 0, node, *policy,
-                                         parameters, push, &progress, [](Range) { return true; });
+    const absl::Status status = values_->contributions().Compute(
+        schedule, 0, node, *policy, parameters, push, &progress, [](Range) { return true; });
     thread.join();
     return status;
   }
@@ -202,7 +203,8 @@ TEST_F(ScriptValuesTest, AScriptThatEndsInTheMidstOfAMicroBatchIsGone) {
 
 class SamplesOnceScriptValuesTest : public ScriptValuesTest {
  protected:
-  SamplesOnceScriptValuesTest() : ScriptValuesTest(kBlock * sizeof(float), true) {}
+  SamplesOnceScriptValuesTest()
+      : ScriptValuesTest(kBlock * sizeof(float), ScriptAbilities{true, false}) {}
 };
 
 TEST_F(SamplesOnceScriptValuesTest, SamplesThatWereAnnouncedAreNotToldAgain) {
@@ -227,6 +229,41 @@ TEST_F(ScriptValuesTest, WhoDoesNotKeepSamplesIsToldThemWithTheWork) {
   values_->ReadAhead(SampleSchedule(80, 8, kLeaves), 0, {1, 2});
   std::vector<nlohmann::json> works = ComputeTwo();
   EXPECT_EQ(works[1]["samples"].size(), 4);
+}
+
+class AddingScriptValuesTest : public ScriptValuesTest {
+ protected:
+  AddingScriptValuesTest()
+      : ScriptValuesTest(kBlock * sizeof(float), ScriptAbilities{false, true}) {}
+
+  // kept, adds and keeps of the micro-batches that the script fills with 1, 2, ...
+  std::vector<std::vector<int>> ComputeStep(int64_t batch) {
+    std::vector<std::vector<int>> told;
+    RUBATO_EXPECT_OK(Compute(
+        {0, kLeaves}, [](int64_t) {},
+        [&] {
+          for (int i = 1; i <= std::min<int64_t>(batch, kLeaves); ++i) {
+            script_->Write({{"kind", "next"}});
+            const absl::StatusOr<nlohmann::json> work = script_->Read();
+            RUBATO_EXPECT_OK(work.status());
+            told.push_back({(*work)["kept"], (*work)["adds"], (*work)["keeps"]});
+            for (float& to : script_->gradient((*work)["gradient"])) to = static_cast<float>(i);
+            Say("give", (*work)["id"], 0, 4);
+          }
+        },
+        SampleSchedule(80, batch, kLeaves)));
+    return told;
+  }
+};
+
+TEST_F(AddingScriptValuesTest, WhatTheScriptHasAddedUpLeavesAsItIs) {
+  EXPECT_EQ(ComputeStep(8), (std::vector<std::vector<int>>{{0, 0, true}, {1, 1, false}}));
+  EXPECT_EQ(sums_, std::vector<float>(kValues, 2));  // its last, and not 1 + 2
+}
+
+TEST_F(AddingScriptValuesTest, WhereAMicroBatchHasNoSamplesTheWorkerAdds) {
+  EXPECT_EQ(ComputeStep(1), (std::vector<std::vector<int>>{{0, 0, false}}));
+  EXPECT_EQ(sums_, std::vector<float>(kValues, 1));
 }
 
 TEST_F(ScriptValuesTest, WhatIsNotLentToServersIsNotLentToTheScript) {
