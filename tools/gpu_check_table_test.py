@@ -51,7 +51,7 @@ class Recorded:
         if self.each > seconds:
             raise subprocess.TimeoutExpired(command, seconds)
         code, out = self.answer(command)
-        return subprocess.CompletedProcess(command, code, out, "")
+        return subprocess.CompletedProcess(command, code, out, "Ran 3 tests in 5.0s\n")
 
     def answer(self, command):
         words = " ".join(command)
@@ -63,7 +63,10 @@ class Recorded:
         if "--gtest_filter" in words:
             return 0, PASSED
         if "tools/scripts/step_in_pytorch" in command:
-            return 0, json.dumps(PYTORCH)
+            return 0, json.dumps({**PYTORCH, "samples_per_second":
+                                  900.0 if "--servers" in command else 1000.0})
+        if "python/tests/parity_test.py" in command:
+            return 0, ""
         if "--attention products" in words or "--convolution products" in words:
             return 0, json.dumps({**STEP, "samples_per_second": 500.0})
         if "products" in command:
@@ -181,6 +184,11 @@ class TableTest(unittest.TestCase):
                           "reached"))
         self.assertIn("resnet18 on 32x32, bf16, batch 256, convolutions by cuDNN", rows)
         self.assertNotIn("resnet18 on 32x32, tf32, batch 256, convolutions by cuDNN", rows)
+        self.assertEqual(rows[f"{gpt}, 16 times batch 16, a PyTorch script through four servers"],
+                         ("at least 0.8 of the script alone",
+                          "900.0 samples/s, 1000.0 without Rubato (2.9.0), ratio 0.90: reached"))
+        self.assertEqual(rows["PyTorch scripts end where they end without"],
+                         ("", "passed: 3 tests."))
         self.assertEqual(rows["quickstart async"],
                          ("", "loss 2.000 to 0.500, test accuracy 0.9500, 1234 samples/s"))
 
@@ -238,6 +246,9 @@ class TableTest(unittest.TestCase):
         self.assertEqual(rows["resnet18 on 32x32, bf16, batch 256, local step, eager PyTorch"][1],
                          "5 parameters, 800.0 samples/s without the update, 400.0 TFLOP/s; PyTorch: "
                          "not measured: No module named 'torch'")
+        check, rows, _ = take({"parity_test": (0, "SKIPPED: no PyTorch\n")})
+        self.assertEqual(rows["PyTorch scripts end where they end without"][1],
+                         "not run: SKIPPED: no PyTorch")
 
     def test_attention_that_cudnn_does_not_take_is_told(self):
         found = json.dumps({**STEP, "device": "cuda, bf16, NVIDIA H200, cuBLAS 13.1"})
