@@ -434,7 +434,8 @@ void Launcher::Stop() {
   Drain(absl::InfiniteFuture());
 }
 
-void Launcher::Stop(const std::string& role, int rank, absl::Duration patience) {
+void Launcher::Stop(const std::string& role, int rank, absl::Duration patience,
+                    absl::FunctionRef<bool()> goes_on) {
   stopping_ = true;
   const auto is_first = [&](const Child& child) {
     return child.command.role == role && child.command.rank == rank;
@@ -442,8 +443,12 @@ void Launcher::Stop(const std::string& role, int rank, absl::Duration patience) 
   for (const Child& child : children_) {
     if (is_first(child)) kill(-child.pid, SIGTERM);
   }
-  const absl::Time deadline = MonotonicNow() + patience;
-  while (std::any_of(children_.begin(), children_.end(), is_first) && MonotonicNow() < deadline) {
+  absl::Time deadline = MonotonicNow() + patience;
+  while (std::any_of(children_.begin(), children_.end(), is_first)) {
+    if (MonotonicNow() >= deadline) {
+      if (!goes_on()) break;
+      deadline = MonotonicNow() + patience;
+    }
     Poll(deadline);
   }
   if (MonotonicNow() < deadline) Drain(MonotonicNow() + kPatience);  // the others have been told

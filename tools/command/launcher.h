@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -92,8 +93,9 @@ class Launcher {
   static constexpr absl::Duration kPatience = absl::Milliseconds(1500);
   void Stop();
   // A clean stop: SIGTERM to this one process, which then ends the others; when it has ended, or
-  // after `patience`, Stop().
-  void Stop(const std::string& role, int rank, absl::Duration patience);
+  // after `patience`, Stop(). Each time that `patience` is over, `goes_on` may grant it once more.
+  void Stop(const std::string& role, int rank, absl::Duration patience,
+            absl::FunctionRef<bool()> goes_on);
 
   // The first failure. Among several within kGrace, the most informative one: first a signal, then
   // exit code 2, then others, and last those that only followed another; of two equal ones, one

@@ -325,7 +325,7 @@ TEST_F(LauncherTest, StopInOrderAsksOneAndLetsItEndTheOthers) {
   RUBATO_ASSERT_OK(launcher.Start(
       Fake("worker", 0, {"on-term", "9", "await", Path("go"), "complain", "of itself"})));
   AwaitStarted(1);
-  launcher.Stop("server", 0, absl::InfiniteDuration());
+  launcher.Stop("server", 0, absl::InfiniteDuration(), [] { return false; });
   EXPECT_EQ(launcher.running(), 0);
   EXPECT_EQ(Log("worker", 0), "of itself\n");
 }
@@ -335,8 +335,26 @@ TEST_F(LauncherTest, StopInOrderDoesNotWaitForEver) {
   RUBATO_ASSERT_OK(
       launcher.Start(Fake("server", 0, {"ignore-term", "announce", Path("alive"), "pause"})));
   AwaitStarted(1);
-  launcher.Stop("server", 0, absl::Milliseconds(1));
+  int asked = 0;
+  launcher.Stop("server", 0, absl::Milliseconds(1), [&] { return ++asked < 3; });
+  EXPECT_EQ(asked, 3);
   EXPECT_TRUE(NobodyAlive());
+}
+
+TEST_F(LauncherTest, StopInOrderWaitsForWhoIsStillAtIt) {
+  ASSERT_EQ(mkfifo(Path("disk").c_str(), 0600), 0);
+  Launcher launcher;
+  RUBATO_ASSERT_OK(launcher.Start(Fake("server", 0,
+                                       {"ignore-term", "announce", Path("alive"), "await",
+                                        Path("disk"), "complain", "written", "exit", "0"})));
+  AwaitStarted(1);
+  int asked = 0;
+  launcher.Stop("server", 0, absl::Milliseconds(1), [&] {
+    if (++asked == 3) close(open(Path("disk").c_str(), O_WRONLY | O_CLOEXEC));
+    return true;
+  });
+  EXPECT_GE(asked, 3);
+  EXPECT_EQ(Log("server", 0), "written\n");
 }
 
 TEST_F(LauncherTest, StubbornProcessIsKilled) {

@@ -403,20 +403,31 @@ absl::StatusOr<bool> LocalRun::OnLostServer(const Failure& lost) {
 }
 
 void LocalRun::StopInOrder() {
-  absl::Duration patience = kStopGrace;
-  if (!address_.empty()) {
+  const absl::Duration lease = absl::Seconds(plan_.job.cluster().lease());
+  const auto ask = [&] {
     proto::CommandRequest request;
     request.set_kind(proto::CommandRequest::KIND_STATUS);
-    const absl::Duration lease = absl::Seconds(plan_.job.cluster().lease());
-    const absl::Status status =
-        SendCommand(folder_.path(), address_, std::move(request), lease).status();
-    if (absl::IsDeadlineExceeded(status)) {
-      Say(log_, absl::StrCat(head_name(), " has not answered within ", absl::FormatDuration(lease),
-                             ": no last checkpoint"));
-      patience = absl::ZeroDuration();
-    }
+    return SendCommand(folder_.path(), address_, std::move(request), lease).status();
+  };
+  absl::Duration patience = kStopGrace;
+  if (!address_.empty() && absl::IsDeadlineExceeded(ask())) {
+    Say(log_, absl::StrCat(head_name(), " has not answered within ", absl::FormatDuration(lease),
+                           ": no last checkpoint"));
+    patience = absl::ZeroDuration();
   }
-  launcher_.Stop(head_role(), 0, patience);
+  const int servers = launcher_.running("server");
+  bool has_told = false;
+  launcher_.Stop(head_role(), 0, patience, [&] {
+    if (patience == absl::ZeroDuration() || !ask().ok()) return false;
+    // The head waits for one that is lost, which nobody starts again now.
+    if (launcher_.running("server") < servers) return false;
+    if (!std::exchange(has_told, true)) {
+      Say(log_, absl::StrCat(head_name(),
+                             " is not done with its last checkpoint; another Ctrl-C ends all at "
+                             "once, without it"));
+    }
+    return true;
+  });
 }
 
 absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
