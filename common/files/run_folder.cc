@@ -171,8 +171,8 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
 void RunFolder::Abandon() const {
   std::error_code error;
   std::vector<fs::path> entries = {
-      JobFile(),   AddressFile(), TokenFile(), WorkerKeyFile(), CertificatesFolder(),
-      StateFile(), MetricsFile(), ViewsFile(), RecordFolder(),  InitialFile()};
+      JobFile(),  AddressFile(), TokenFile(), WorkerKeyFile(), CertificatesFolder(), StateFile(),
+      TermFile(), MetricsFile(), ViewsFile(), RecordFolder(),  InitialFile()};
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
     if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
       entries.push_back(it->path());
@@ -194,6 +194,7 @@ std::string RunFolder::WorkerKeyFile() const { return absl::StrCat(path_, "/work
 std::string RunFolder::CertificatesFolder() const { return absl::StrCat(path_, "/certificates"); }
 std::string RunFolder::InitialFile() const { return path_ + "/initial.safetensors"; }
 std::string RunFolder::StateFile() const { return absl::StrCat(path_, "/state.json"); }
+std::string RunFolder::TermFile() const { return absl::StrCat(path_, "/term.json"); }
 
 std::string RunFolder::ViewsFile() const { return absl::StrCat(path_, "/views.jsonl"); }
 
@@ -215,7 +216,7 @@ std::optional<int64_t> FreeBytes(const std::string& path) {
 absl::Status WritePrivateFile(const std::string& path, absl::string_view contents) {
   RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path, 0600));
   RUBATO_RETURN_IF_ERROR(file.Append(contents));
-  return file.Commit(Flush::kNothing);
+  return file.Commit(Flush::kName);
 }
 
 absl::StatusOr<std::string> OpenToken(const std::string& path) {

@@ -21,6 +21,8 @@
 //     certificates/           those of each role, where the run has made its own (security: mtls)
 //     state.json              what outlives the job's servers: how often they were lost, a mode or
 //                             a stop that was asked for (proto/run_state.proto)
+//     term.json               what that was when the servers began, or began again: for the case
+//                             that the machine loses power, for this alone is flushed
 //     initial.safetensors     the values that a script's model began with
 #ifndef RUBATO_COMMON_FILES_RUN_FOLDER_H_
 #define RUBATO_COMMON_FILES_RUN_FOLDER_H_
@@ -70,6 +72,8 @@ class RunFolder {
   // Of each role, where the run has its own (`rubato certificates`).
   std::string CertificatesFolder() const;
   std::string StateFile() const;
+  // What it was when the term began.
+  std::string TermFile() const;
   // The values that a script's model began with.
   std::string InitialFile() const;
   std::string MetricsFile() const;

@@ -250,14 +250,16 @@ absl::Status CoordinatorServer::OpenFiles() {
   }
   // From here on the term's number is taken, whoever dies; until it begins the job is where the
   // term before ended.
-  KeepState([this](proto::RunState* state) {
-    if (is_first_term()) {
-      state->set_samples(begin_.resume.has_value() ? begin_.resume->samples() : 0);
-    }
-    state->clear_reason();
-    state->clear_lost_shard();
-    state->clear_interrupted();
-  });
+  KeepState(
+      [this](proto::RunState* state) {
+        if (is_first_term()) {
+          state->set_samples(begin_.resume.has_value() ? begin_.resume->samples() : 0);
+        }
+        state->clear_reason();
+        state->clear_lost_shard();
+        state->clear_interrupted();
+      },
+      WriteFirstRunState);
   RUBATO_ASSIGN_OR_RETURN(
       metrics_, MetricsRecorder::Create(*folder_, job_.metrics().tensorboard(),
                                         /*goes_on=*/!is_first_term(), absl::Now(), &log_));
@@ -321,10 +323,11 @@ ClusterService::Outlets CoordinatorServer::Outlets() {
   return outlets;
 }
 
-void CoordinatorServer::KeepState(absl::FunctionRef<void(proto::RunState*)> change) {
+void CoordinatorServer::KeepState(absl::FunctionRef<void(proto::RunState*)> change,
+                                  decltype(WriteRunState) write) {
   absl::MutexLock lock(&state_mutex_);
   change(&state_);
-  const absl::Status status = WriteRunState(*folder_, state_);
+  const absl::Status status = write(*folder_, state_);
   if (!status.ok()) log_.Warning(status.message());
 }
 

@@ -28,6 +28,7 @@
 #include "server/run/metrics_recorder.h"
 #include "server/run/recording.h"
 #include "server/run/run_files.h"
+#include "server/run/run_state.h"
 
 namespace rubato {
 
@@ -74,8 +75,8 @@ class CoordinatorServer {
   // Writes the keys that users who may read the folder need to control the job or to join it.
   absl::Status WriteKeys();
   // From any thread. A warning if it cannot be written.
-  void KeepState(absl::FunctionRef<void(proto::RunState*)> change)
-      ABSL_LOCKS_EXCLUDED(state_mutex_);
+  void KeepState(absl::FunctionRef<void(proto::RunState*)> change,
+                 decltype(WriteRunState) write = WriteRunState) ABSL_LOCKS_EXCLUDED(state_mutex_);
   void OnView(const proto::View& view, const std::string& reason);
   ClusterService::Outlets Outlets();
   ClusterService::Tasks Tasks();

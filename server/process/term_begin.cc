@@ -144,8 +144,9 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
                                         const std::string& job_digest, const Log& log) {
   TermBegin term;
   Coordinator::Begin& begin = term.begin;
-  const bool goes_on =
-      !options.run_dir.empty() && access(RunFolder(options.run_dir).StateFile().c_str(), F_OK) == 0;
+  const RunFolder folder(options.run_dir);
+  const bool goes_on = !options.run_dir.empty() && (access(folder.StateFile().c_str(), F_OK) == 0 ||
+                                                    access(folder.TermFile().c_str(), F_OK) == 0);
   if (goes_on) {
     RUBATO_ASSIGN_OR_RETURN(term.lock, FolderLock::Take(options.run_dir));
   }

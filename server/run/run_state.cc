@@ -8,28 +8,23 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/json.h"
+#include "common/base/status.h"
 
 namespace rubato {
 
-absl::StatusOr<std::optional<proto::RunState>> ReadRunState(const RunFolder& folder) {
-  const absl::StatusOr<std::string> text = ReadSmallFile(folder.StateFile());
-  if (absl::IsNotFound(text.status())) return std::nullopt;
-  if (!text.ok()) return text.status();
+namespace {
+
+// None if it is damaged.
+std::optional<proto::RunState> Parse(const std::string& text) {
   proto::RunState state;
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;  // of a later version
-  if (!google::protobuf::util::JsonStringToMessage(*text, &state, options).ok() ||
-      state.term() == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder.StateFile(),
-                     " is damaged; remove it to begin the run anew, or go on "
-                     "in another folder with --resume ",
-                     folder.path()));
-  }
-  return std::make_optional(std::move(state));
+  const bool is_whole =
+      google::protobuf::util::JsonStringToMessage(text, &state, options).ok() && state.term() > 0;
+  return is_whole ? std::make_optional(std::move(state)) : std::nullopt;
 }
 
-absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state) {
+absl::Status Write(const std::string& path, const proto::RunState& state, Flush flush) {
   std::string text;
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
@@ -37,8 +32,40 @@ absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state
   if (!google::protobuf::util::MessageToJsonString(state, &text, options).ok()) {
     return absl::InternalError("the run's state is no JSON");
   }
+  return WriteFileAtomically(path, text, flush);
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<proto::RunState>> ReadRunState(const RunFolder& folder) {
+  const absl::StatusOr<std::string> text = ReadSmallFile(folder.StateFile());
+  const bool is_missing = absl::IsNotFound(text.status());
+  if (!is_missing && !text.ok()) return text.status();
+  std::optional<proto::RunState> state = is_missing ? std::nullopt : Parse(*text);
+  if (state.has_value()) return state;
+  const absl::StatusOr<std::string> first = ReadSmallFile(folder.TermFile());
+  if (is_missing && absl::IsNotFound(first.status())) return std::nullopt;
+  state = first.ok() ? Parse(*first) : std::nullopt;
+  if (!state.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder.StateFile(), " and ", folder.TermFile(),
+                     " are damaged; remove both to begin the run anew, or go on "
+                     "in another folder with --resume ",
+                     folder.path()));
+  }
+  state->clear_samples();  // what the term has trained is told by metrics.jsonl
+  state->clear_seconds();
+  return state;
+}
+
+absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state) {
   // Others wait for it, and a server that waits for its disk looks as if it stood still.
-  return WriteFileAtomically(folder.StateFile(), text, Flush::kNothing);
+  return Write(folder.StateFile(), state, Flush::kNothing);
+}
+
+absl::Status WriteFirstRunState(const RunFolder& folder, const proto::RunState& state) {
+  RUBATO_RETURN_IF_ERROR(Write(folder.TermFile(), state, Flush::kName));
+  return WriteRunState(folder, state);
 }
 
 LastMetrics ReadLastMetrics(const RunFolder& folder) {

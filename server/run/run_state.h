@@ -1,4 +1,6 @@
-// The file state.json of a run's folder (proto/run_state.proto).
+// The file state.json of a run's folder (proto/run_state.proto), and term.json, which is what it
+// was when the term began. The first is not flushed to the disk; the second is, so that a run whose
+// machine has lost power goes on from its checkpoints.
 #ifndef RUBATO_SERVER_RUN_RUN_STATE_H_
 #define RUBATO_SERVER_RUN_RUN_STATE_H_
 
@@ -13,9 +15,11 @@
 
 namespace rubato {
 
-// None if there is no such file. InvalidArgument, naming it, if it is damaged.
+// None if there is neither. InvalidArgument, naming them, if neither is whole.
 absl::StatusOr<std::optional<proto::RunState>> ReadRunState(const RunFolder& folder);
 absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state);
+// The same, of a term that begins, and term.json before.
+absl::Status WriteFirstRunState(const RunFolder& folder, const proto::RunState& state);
 
 // Of the last line of metrics.jsonl that tells samples; zeroes if there is none.
 struct LastMetrics {
