@@ -17,9 +17,15 @@ namespace rubato {
 namespace {
 
 // Of a line of metrics.jsonl.
-bool IsEvaluation(absl::string_view line) {
-  const auto json = ParseJson(line);
-  return json.is_object() && json.contains("kind") && json["kind"] == "eval";
+bool IsEvaluation(const nlohmann::json& line) {
+  return line.is_object() && line.contains("kind") && line["kind"] == "eval";
+}
+
+// Seconds of training.
+double TimeOf(const nlohmann::json& line) {
+  if (!line.is_object()) return 0;
+  const auto time = line.find("time");
+  return time != line.end() && time->is_number() ? time->get<double>() : 0;
 }
 
 void RemoveEventFiles(const RunFolder& folder) {
@@ -48,13 +54,18 @@ absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder,
     if (made.ok()) recorder.tensorboard_.emplace(*std::move(made));
   }
   RUBATO_ASSIGN_OR_RETURN(const std::string earlier, ReadSmallFile(folder.MetricsFile()));
-  for (const absl::string_view line : absl::StrSplit(earlier, '\n', absl::SkipEmpty())) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(earlier, '\n', absl::SkipEmpty());
+  const double last = lines.empty() ? 0 : TimeOf(ParseJson(lines.back()));
+  for (const absl::string_view text : lines) {
+    const auto line = ParseJson(text);
     if (IsEvaluation(line)) {
       while (!recorder.CountEvaluation()) {
       }
     }
     if (!recorder.tensorboard_.has_value()) continue;
-    recorder.WarnOnce(recorder.tensorboard_->AppendJson(line, now),
+    // As far apart as they came, as if the last had come now.
+    const absl::Time time = now - absl::Seconds(last - TimeOf(line));
+    recorder.WarnOnce(recorder.tensorboard_->AppendJson(text, time),
                       &recorder.warned_of_tensorboard_);
   }
   return recorder;

@@ -79,12 +79,15 @@ TEST(MetricsRecorderTest, TheEventFileHasTheLinesThatTheRunGoesOnFrom) {
   line.loss = 0.25;
   const Log log("server", 0, LogLevel::kError);
   const std::string first = NewFolder(), second = NewFolder();
-  auto recorder = MetricsRecorder::Create(RunFolder(first), true, false, absl::UnixEpoch(), &log);
+  const absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  auto recorder = MetricsRecorder::Create(RunFolder(first), true, false, now, &log);
   RUBATO_ASSERT_OK(recorder);
-  recorder->Record(line, absl::UnixEpoch());
+  // A minute apart, which the copies are, too.
+  recorder->Record(line, now - absl::Seconds(60));
+  line.time = 60;
+  recorder->Record(line, now);
   std::filesystem::copy(first + "/metrics.jsonl", second + "/metrics.jsonl");
-  RUBATO_ASSERT_OK(
-      MetricsRecorder::Create(RunFolder(second), true, false, absl::UnixEpoch(), &log));
+  RUBATO_ASSERT_OK(MetricsRecorder::Create(RunFolder(second), true, false, now, &log));
   EXPECT_EQ(Contents(EventFile(second)), Contents(EventFile(first)));
 }
 

@@ -164,6 +164,8 @@ int Weight(absl::string_view log, int wait_status) {
 std::string FailureReason(absl::string_view log, int wait_status) {
   const std::vector<absl::string_view> lines = Lines(log);
   for (const bool stopped : {false, true}) {
+    // Of a process that was killed only what it said last: no error that it has survived.
+    if (WIFSIGNALED(wait_status) && !lines.empty() && !LastWords(lines.back(), stopped)) continue;
     const std::string reason = LastLines(lines, stopped);
     if (!reason.empty()) return reason;
   }

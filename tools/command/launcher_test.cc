@@ -456,6 +456,7 @@ TEST(FailureReasonTest, LastErrorLinesWinThenTheSignalThenTheLastLine) {
   const int exit_3 = 3 << 8, killed = SIGKILL;
   EXPECT_EQ(FailureReason("error: old\nx\nerror: a\nerror: b\nmore\n", exit_3), "a\nb");
   EXPECT_EQ(FailureReason("x\nerror: a\n", killed), "a");
+  EXPECT_EQ(FailureReason("error: old\nx\n", killed), "killed by signal 9 (SIGKILL)");
   // The same from a process that logs JSON.
   EXPECT_EQ(FailureReason("{\"level\":\"info\",\"message\":\"x\"}\n"
                           "{\"level\":\"fatal\",\"message\":\"a \\\"b\\\"\"}\n"

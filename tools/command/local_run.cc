@@ -297,12 +297,11 @@ void LocalRun::ReadLogs(ProgressDisplay* display) {
 }
 
 void LocalRun::CutLogs(ProgressDisplay& display) {
-  for (auto log = logs_.begin(); cuts_logs_ && log != logs_.end(); ++log) {
-    const absl::Status status = CutLog(log->second.path(), kMaxLog);
-    if (status.ok()) continue;
-    cuts_logs_ = false;
+  for (const auto& [process, log] : logs_) {
+    const absl::Status status = CutLog(log.path(), kMaxLog);
+    if (status.ok() || std::exchange(has_warned_of_logs_, true)) continue;
     display.Clear();
-    Say(log_, absl::StrCat("warning: logs will grow: ", status.message()));
+    Say(log_, absl::StrCat("warning: a log grows until it can be cut: ", status.message()));
   }
 }
 

@@ -113,8 +113,8 @@ class LocalRun {
   std::map<std::string, std::string> names_;       // by the same: what it calls itself
   std::map<std::string, std::string> early_ends_;  // likewise: what a script said of its own
   ToldWarnings warnings_;
-  bool cuts_logs_ = true;  // until that fails
-  std::string address_;    // of the head
+  bool has_warned_of_logs_ = false;
+  std::string address_;  // of the head
   bool has_begun_ = false;
   std::string mode_;
   std::map<std::string, int> restarts_;               // by role and rank
