@@ -1,6 +1,7 @@
 """The job, as a script uses it."""
 
 import atexit
+import math
 import os
 import pathlib
 import sys
@@ -127,7 +128,12 @@ class Job(server.Commands):
     # While it trains.
 
     def epochs(self) -> Iterator[int]:
-        """Yields the numbers of the remaining epochs. Ends with the job."""
+        """Yields the numbers of the remaining epochs. Ends with the job.
+
+        A script that comes when nothing is left to train, for example one that was lost in the final test, gets the
+        last epoch once, without batches, so that a job.evaluate in the loop tests the final parameters. At the loop's
+        end the job is over: a job.evaluate behind it runs no test.
+        """
         engine = self._prepared()
         try:
             while True:
@@ -135,7 +141,7 @@ class Job(server.Commands):
                 if work is not None:
                     self._epoch = work.epoch
                 elif self._epoch is None and engine.is_final:  # nothing was left to train
-                    self._epoch = 0
+                    self._epoch = max(0, math.ceil(self.total_epochs or 1) - 1)
                 else:
                     engine.settle()
                     return
@@ -170,7 +176,7 @@ class Job(server.Commands):
         samples) are reported to the job; other values are only for the script. Returns the result, or None in the
         workers where `test` was not run: check for that before you use it.
         """
-        engine = self._prepared()
+        engine = self._prepared_with_model("job.evaluate", "test")
         if self._evaluating:
             raise Refused("job.evaluate was called within job.evaluate")
         work = engine.advance()
@@ -204,7 +210,7 @@ class Job(server.Commands):
         final parameters. Returns whether it was this worker."""
         import torch
 
-        engine = self._prepared()
+        engine = self._prepared_with_model("job.save", "save")
         engine.advance()
         if not (engine.tests_final or (self.rank == 0 and not engine.is_over)):
             return False
@@ -250,13 +256,22 @@ class Job(server.Commands):
             raise Refused("the job has not begun, expected job.prepare first")
         return self._engine
 
+    def _prepared_with_model(self, call: str, verb: str) -> Engine:
+        engine = self._prepared()
+        if self._model is None:
+            raise Refused(f"{call} was called for a rubato.Worker, expected a model that job.prepare was given: {verb} "
+                          "the arrays behind the loop, where job.rank == 0")
+        return engine
+
     def _close(self) -> None:
         engine, worker, servers = self._engine, self._worker, self._servers
         self._engine = self._worker = self._servers = None
         try:
             if engine is not None:
-                engine.settle()
-                if not engine.is_over and engine.work.samples_before > 0 and getattr(sys, "last_type", None) is None:
+                has_failed = getattr(sys, "last_type", None) is not None
+                if self._file is None or not has_failed:  # else another worker tests the final parameters
+                    engine.settle()
+                if not engine.is_over and engine.work.samples_before > 0 and not has_failed:
                     print(f"rubato: the script ends in epoch {engine.work.epoch} of the job, before the job does "
                           "(train.stop_when ends a job early)", file=sys.stderr)
         except (Error, SystemExit):

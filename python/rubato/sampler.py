@@ -135,6 +135,8 @@ class Sampler:
         self.position = 0  # samples of the epoch that have been given out, to all ranks
         self._began = (0, 0)  # epoch and position where the last iteration did
         self._places = Places(size, seed, order)
+        # What a place in an epoch is of no use without.
+        self._settings = {"size": size, "batch_size": batch_size, **({"seed": seed} if order is None else {})}
 
     def _part(self, position: int) -> Tuple[int, int]:
         """This rank's places of the global batch that begins there."""
@@ -160,13 +162,17 @@ class Sampler:
         self.epoch, self.position = epoch, 0
 
     def state_dict(self, batches: Optional[int] = None) -> Any:
-        """Where to continue.
+        """Where to continue, and of which global batches.
 
         batches: how many of this iteration's the script has trained. Default: all that were given out; a DataLoader
             with processes (`num_workers`) reads several ahead of the script, which would then be left out.
         """
+        epoch, position = self._place(batches)
+        return {"epoch": epoch, "position": position, **self._settings}
+
+    def _place(self, batches: Optional[int]) -> Tuple[int, int]:
         if batches is None:
-            return {"epoch": self.epoch, "position": self.position}
+            return self.epoch, self.position
         epoch, began = self._began
         position = began + batches * self.batch_size
         if batches < 0 or position >= self.size + self.batch_size:
@@ -175,10 +181,17 @@ class Sampler:
         if position < self.size:
             begin, end = self._part(position)
             if begin < end:  # else nothing of the epoch is left for this rank
-                return {"epoch": epoch, "position": position}
-        return {"epoch": epoch + 1, "position": 0}
+                return epoch, position
+        return epoch + 1, 0
 
     def load_state_dict(self, state: Any) -> None:
+        """Continues there. ValueError if the state is of another size, batch_size or seed; the number of ranks may
+        differ, and an `order` is not compared."""
+        others = [name for name, value in self._settings.items() if state.get(name, value) != value]
+        if others:
+            found, expected = (", ".join(f"{name}={of[name]}" for name in others) for of in (state, self._settings))
+            raise ValueError(f"found the state of a Sampler with {found}, expected {expected}: make the Sampler as it "
+                             f"was, or call set_epoch({state['epoch']}) to begin the epoch anew with this one")
         self.epoch, self.position = state["epoch"], state["position"]
 
 

@@ -214,14 +214,14 @@ class EndingsTest(WithPrograms):
         self.assertEqual(script.returncode, 128 + signal.SIGTERM, errors)
         self.await_nobody()
 
-    def train_text(self, text, script="train.py", train="until: {epochs: 2}"):
+    def train_text(self, text, script="train.py", train="until: {epochs: 2}", flags=()):
         """(exit code, what is printed) of a job whose script this is."""
         (self.folder / "train.py").write_text(text)
         (self.folder / "job.yaml").write_text(
             f"version: 1\nname: failing\nscript: [{PYTHON}, {script}]\ncluster: {{address: '127.0.0.1:0'}}\n"
             f"train: {{batch_size: 16, {train}}}\n")
-        done = subprocess.run([PROGRAMS[0], "train", "job.yaml"], cwd=self.folder, env=self.environment, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run([PROGRAMS[0], "train", "job.yaml", *flags], cwd=self.folder, env=self.environment,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.await_nobody()
         return done.returncode, done.stdout
 
@@ -272,6 +272,39 @@ class EndingsTest(WithPrograms):
         done = subprocess.run([PROGRAMS[0], "eval", "runs/latest"], cwd=self.folder, env=self.environment, text=True,
                               capture_output=True)
         self.assertIn("error: eval cannot test a script's model: load the parameters in your script", done.stderr)
+
+    def final_accuracy(self):
+        return json.loads((self.folder / "runs" / "latest" / "summary.json").read_text()).get("test_accuracy")
+
+    def test_where_nothing_is_left_the_last_epoch_comes_for_its_test(self):
+        text = FAILING.replace("FAILS", "pass").replace('print("came', """    print("epoch", epoch)
+    if epoch == job.total_epochs - 1:
+        job.evaluate(lambda: {"accuracy": 0.75})
+print("came""")
+        epochs = ["epoch 0", "epoch 1"]
+        for flags in (), ("--resume", "runs/latest"):
+            code, printed = self.train_text(text, flags=flags)
+            self.assertEqual(code, 0, printed)
+            self.assertEqual(self.final_accuracy(), 0.75)
+            log = (self.folder / "runs" / "latest" / "logs" / "worker-0.log").read_text()
+            self.assertEqual([line for line in log.splitlines() if line.startswith("epoch ")], epochs)
+            epochs = epochs[1:]
+
+    def test_a_final_test_that_fails_is_another_workers(self):
+        text = FAILING.replace("FAILS", "pass").replace("for epoch", """import os
+def test():
+    if job._engine.is_final and os.path.exists("fails"):
+        FAILS
+        raise ValueError("in the test")
+    return {"accuracy": 0.75}
+for epoch""").replace('print("came', '    job.evaluate(test)\nprint("came')
+        flags = ("--set", "cluster.workers=2", "--set", "train.micro_batches=2")
+        (self.folder / "fails").mkdir()
+        code, printed = self.train_text(text.replace("FAILS", "pass"), flags=flags)
+        self.assertIsNone(self.final_accuracy())
+        self.assertIn("no worker is left to test the final parameters", printed)
+        code, printed = self.train_text(text.replace("FAILS", "os.rmdir('fails')"), flags=flags)
+        self.assertEqual((code, self.final_accuracy()), (0, 0.75), printed)
 
     def test_who_has_lost_its_worker_process_is_started_again(self):
         kill = "import os; os.path.exists('once') or (open('once', 'w').close(), os.kill(job._worker._process.pid, 9))"

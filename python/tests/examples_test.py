@@ -1,4 +1,4 @@
-"""Each example runs to its end, on small data in the format of the real.
+"""Each example runs to its end, on small data in the format of the real; so does the script of docs/pytorch.md.
 
 Usage: examples_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipped without it.
 """
@@ -8,7 +8,7 @@ import os
 import struct
 import subprocess
 
-from programs import HERE, PYTHON, WithPrograms, need_torch
+from programs import HERE, PROGRAMS, PYTHON, WithPrograms, need_torch
 from skipped import run_cases
 
 need_torch("ExamplesTest", "Run")
@@ -61,6 +61,21 @@ class ExamplesTest(WithPrograms):
     def test_numpy_logistic_regression(self):
         accuracy = self.run_example("numpy_logistic_regression").split()[-1]
         self.assertGreater(float(accuracy.rstrip("%")), 90)
+
+    def test_the_script_of_the_page(self):
+        page = (HERE.parent.parent / "docs" / "pytorch.md").read_text()
+        (self.folder / "line.py").write_text(page.split("```python line.py\n")[1].split("```")[0])
+        (self.folder / "line.yaml").write_text(
+            f"version: 1\nname: line\nscript: [{PYTHON}, line.py]\ncluster: {{workers: 2, address: '127.0.0.1:0'}}\n"
+            "train: {batch_size: 50, micro_batches: 2, until: {epochs: 4}}\n")
+        for command in [PYTHON, "line.py"], [PROGRAMS[0], "train", "line.yaml"]:
+            done = subprocess.run(command, cwd=self.folder, text=True, capture_output=True,
+                                  env={**self.environment, "PYTHONPATH": str(HERE.parent)})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            log = self.folder / "runs" / "latest" / "logs" / "worker-0.log"
+            printed = log.read_text() if command[0] != PYTHON else done.stdout
+            found = [float(value) for value in printed.splitlines()[-1].replace("[", "").replace("]", "").split()]
+            self.assertTrue(np.allclose(found, [1, -2, 3, 0.5], atol=1e-4), printed)
 
 
 run_cases()

@@ -21,6 +21,16 @@ class RefusalsTest(WithFake):
     def test_a_step_without_a_micro_batch(self):
         self.refuses("no micro-batch at hand", LOOP.split("for epoch")[0] + "next(iter(loader))\noptimizer.step()\n")
 
+    def test_a_test_and_a_file_of_arrays(self):
+        for call in "evaluate(dict)", "save('x.pt')":
+            self.refuses("expected a model that job.prepare was given", f"""
+import numpy
+worker = rubato.Worker(job, {{"w": numpy.ones(3, numpy.float32)}}, samples=8, batch_size=4,
+                       optimizer={{"name": "sgd", "learning_rate": 0.1}})
+next(iter(worker))
+job.{call}
+""")
+
     def test_edits_of_parameters(self):
         self.refuses("weight was changed in place", LOOP + """
         with torch.no_grad(): model.weight.clamp_(-1, 1)

@@ -22,6 +22,10 @@ def global_batches(ranks, size=23, batch=8, **settings):
     return batches
 
 
+def place(state):
+    return state["epoch"], state["position"]
+
+
 class SamplerTest(unittest.TestCase):
     def test_ranks_share_the_same_global_batches(self):
         alone = global_batches(1)
@@ -71,16 +75,16 @@ class SamplerTest(unittest.TestCase):
         sampler = rubato.Sampler(20, 8, seed=3)
         ahead = iter(sampler)
         next(ahead), next(ahead)  # as a DataLoader with processes does, before the script has trained the first
-        self.assertEqual(sampler.state_dict(), {"epoch": 0, "position": 16})
-        self.assertEqual(sampler.state_dict(1), {"epoch": 0, "position": 8})
+        self.assertEqual(place(sampler.state_dict()), (0, 16))
+        self.assertEqual(place(sampler.state_dict(1)), (0, 8))
         again = rubato.Sampler(20, 8, seed=3)
         again.load_state_dict(sampler.state_dict(1))
         self.assertEqual(next(iter(again)), whole[0][1])
-        self.assertEqual(again.state_dict(0), {"epoch": 0, "position": 8})
-        self.assertEqual(again.state_dict(1), {"epoch": 0, "position": 16})
+        self.assertEqual(place(again.state_dict(0)), (0, 8))
+        self.assertEqual(place(again.state_dict(1)), (0, 16))
         self.assertEqual(list(ahead), whole[0][2:])  # and the epoch is over for the sampler
-        self.assertEqual(sampler.state_dict(2), {"epoch": 0, "position": 16})
-        self.assertEqual(sampler.state_dict(3), {"epoch": 1, "position": 0})
+        self.assertEqual(place(sampler.state_dict(2)), (0, 16))
+        self.assertEqual(place(sampler.state_dict(3)), (1, 0))
         with self.assertRaisesRegex(ValueError, "batches=4, .* has 3"):
             sampler.state_dict(4)
 
@@ -89,7 +93,28 @@ class SamplerTest(unittest.TestCase):
             sampler = rubato.Sampler(10, 8, rank=rank, ranks=8)
             expected = len(sampler)
             self.assertEqual(len(list(sampler)), expected, rank)
-            self.assertEqual(sampler.state_dict(expected), {"epoch": 1, "position": 0})
+            self.assertEqual(place(sampler.state_dict(expected)), (1, 0))
+
+    def test_a_state_of_other_batches_is_refused(self):
+        sampler = rubato.Sampler(20, 8, seed=3)
+        next(iter(sampler))
+        state = sampler.state_dict()
+        for other, found, expected in (
+                (rubato.Sampler(20, 8, seed=4), "seed=3", "seed=4"),
+                (rubato.Sampler(21, 8, seed=3), "size=20", "size=21"),
+                (rubato.Sampler(20, 4, seed=4), "batch_size=8, seed=3", "batch_size=4, seed=4")):
+            with self.assertRaises(ValueError) as refused:
+                other.load_state_dict(state)
+            self.assertEqual(str(refused.exception), f"found the state of a Sampler with {found}, expected {expected}: "
+                             "make the Sampler as it was, or call set_epoch(0) to begin the epoch anew with this one")
+            self.assertEqual((other.epoch, other.position), (0, 0))
+        # What goes by no seed; and what older releases wrote.
+        sequential = rubato.Sampler(20, 8, seed=3, order="sequential")
+        next(iter(sequential))
+        for state in sequential.state_dict(), {"epoch": 0, "position": 8}:
+            again = rubato.Sampler(20, 8, seed=4, order="sequential")
+            again.load_state_dict(state)
+            self.assertEqual(next(iter(again)), list(range(8, 16)))
 
     def test_orders(self):
         self.assertEqual(list(rubato.Sampler(5, 2, order="sequential")), [[0, 1], [2, 3], [4]])
