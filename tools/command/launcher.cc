@@ -355,9 +355,14 @@ const Failure* Launcher::follower() const {
   return is_known || bad_ends_.empty() ? nullptr : &bad_ends_.front().failure;
 }
 
-int Launcher::running(const std::string& role) const {
+int Launcher::alive(const std::string& role) const {
   int count = 0;
   for (const Child& child : children_) count += child.command.role == role;
+  return count;
+}
+
+int Launcher::running(const std::string& role) const {
+  int count = alive(role);
   for (const BadEnd& end : bad_ends_) count += end.failure.role == role;
   return count;
 }

@@ -109,7 +109,8 @@ class Launcher {
   const Failure* follower() const;
   int interrupted_by() const { return interrupted_by_; }
   int running() const { return static_cast<int>(children_.size()); }
-  // Of this role, with those whose failure has not been told yet.
+  // Of this role; `running` with those whose failure has not been told yet.
+  int alive(const std::string& role) const;
   int running(const std::string& role) const;
 
  private:

@@ -414,12 +414,11 @@ void LocalRun::StopInOrder() {
                            ": no last checkpoint"));
     patience = absl::ZeroDuration();
   }
-  const int servers = launcher_.running("server");
   bool has_told = false;
   launcher_.Stop(head_role(), 0, patience, [&] {
     if (patience == absl::ZeroDuration() || !ask().ok()) return false;
     // The head waits for one that is lost, which nobody starts again now.
-    if (launcher_.running("server") < servers) return false;
+    if (launcher_.alive("server") < plan_.job.cluster().servers()) return false;
     if (!std::exchange(has_told, true)) {
       Say(log_, absl::StrCat(head_name(),
                              " is not done with its last checkpoint; another Ctrl-C ends all at "
