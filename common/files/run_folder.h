@@ -22,7 +22,7 @@
 //     state.json              what outlives the job's servers: how often they were lost, a mode or
 //                             a stop that was asked for (proto/run_state.proto)
 //     term.json               what that was when the servers began, or began again: for the case
-//                             that the machine loses power, for this alone is flushed
+//                             that the machine loses power: it is flushed, unlike state.json
 //     initial.safetensors     the values that a script's model began with
 #ifndef RUBATO_COMMON_FILES_RUN_FOLDER_H_
 #define RUBATO_COMMON_FILES_RUN_FOLDER_H_

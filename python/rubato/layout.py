@@ -73,6 +73,7 @@ class Layout:
         self._loads: List[Any] = []  # of pairs (tensor, the values in the vector), where memory is not shared
         self._averages: List[Any] = []  # likewise, of these alone
         self._staging: Dict[torch.device, staging.Staging] = {}  # of GPUs that have entries
+        self._pin: Optional[staging.Pin] = None  # of the shared memory
         self._staged: Dict[int, Any] = {}  # entries of GPUs: (their staging, their place in it)
         self._parameters: Any = None  # the flat vector, as tensors
         self._versions: List[int] = []
@@ -113,7 +114,9 @@ class Layout:
             else:
                 self._loads.append((tensor, view))
         for device, indices in on_gpus.items():
-            way = staging.Staging(device, memory, [self.entries[index] for index in indices])
+            if self._pin is None:
+                self._pin = staging.Pin(device, memory)
+            way = staging.Staging(device, [self.entries[index] for index in indices])
             self._staging[device] = way
             self._staged.update((index, (way, place)) for place, index in enumerate(indices))
         for module in self._normalising:
@@ -132,11 +135,16 @@ class Layout:
 
     def give_back(self) -> None:
         """Restores the layers' momentum, and unpins the memory, which only the script uses from then on."""
-        for way in self._staging.values():
-            way.close()
-        self._staging, self._staged = {}, {}
         for module, momentum in zip(self._normalising, self._momenta):
             module.momentum = momentum
+        try:
+            for way in self._staging.values():
+                way.wait()
+            if self._pin is not None:
+                self._pin.close()
+        except RuntimeError:  # a GPU that has failed says so at every call
+            pass
+        self._staging, self._staged, self._pin = {}, {}, None
 
     def load(self, is_new: bool) -> None:
         """Loads the changed values of the flat vector into the model. Averages are always loaded, since layers

@@ -5,6 +5,7 @@ accumulated; the part behind the last missing entry is passed to rubato-worker, 
 does not reach are recognised only at optimizer.step(), and delay all entries before them.
 """
 
+import threading
 from typing import Any, Collection, Dict, Optional, Tuple
 
 import torch
@@ -21,6 +22,7 @@ class Overlap:
         """`trained`: ids of the parameters that the optimizer has."""
         self._layout, self._engine, self._trained = layout, engine, trained
         self._block = max(1, int(engine.worker.job.get("wire", {}).get("chunk", 1 << 18)) // 4)  # values
+        self._lock = threading.Lock()  # autograd has a thread for each device
         self._begun = 0  # engine.begun of what follows
         self._id: Any = None  # of the micro-batch
         self._left = layout.values  # values of the vector from there on are rubato-worker's
@@ -44,8 +46,11 @@ class Overlap:
         self._layout.begin_sum(self._engine.work)
         self._seen, self._under_way, self._refused = {}, {}, None
 
-    @torch.no_grad()
     def _on_gradient(self, index: int) -> None:
+        with self._lock, torch.no_grad():
+            self._take(index)
+
+    def _take(self, index: int) -> None:
         engine, entries = self._engine, self._layout.entries
         if not engine.is_begun:  # of something else than a micro-batch
             return

@@ -28,10 +28,33 @@ class _Flat:
         self.parameters, self.averages = self.all.split([len(self.all) - averages, averages])
 
 
+class Pin:
+    """Memory that GPUs read and write directly, all of the process alike, until it is closed."""
+
+    def __init__(self, device: Any, memory: Any):
+        self._device = device
+        self._memory = torch.frombuffer(memory, dtype=torch.uint8)
+        with CUDA.device(device):  # else a context is made on the first GPU
+            self._holds = int(CUDA.cudart().cudaHostRegister(self._memory.data_ptr(), len(self._memory), 0)) == 0
+            if self._holds:
+                return
+            print("rubato: the memory that is shared with rubato-worker cannot be pinned: copies to and from the GPU "
+                  "take longer", file=sys.stderr)
+            try:
+                torch.zeros(1, device=device)  # CUDA tells whoever starts a kernel next of the error
+            except RuntimeError:
+                pass
+
+    def close(self) -> None:
+        if self._holds:
+            with CUDA.device(self._device):
+                CUDA.cudart().cudaHostUnregister(self._memory.data_ptr())
+
+
 class Staging:
     """Of one device."""
 
-    def __init__(self, device: Any, memory: Any, entries: Sequence[Any]):
+    def __init__(self, device: Any, entries: Sequence[Any]):
         """`entries`: the layout's, in its order, of this device."""
         self._device = device
         self._entries = list(entries)
@@ -50,16 +73,6 @@ class Staging:
         self._sum: Any = None  # of the micro-batch at hand
         self._averaged = [entry for entry in self._entries if entry.average > 0]
         self._averages = _Flat(device, self._averaged)
-        self._memory = torch.frombuffer(memory, dtype=torch.uint8)
-        self._is_pinned = int(CUDA.cudart().cudaHostRegister(self._memory.data_ptr(), len(self._memory), 0)) == 0
-        if not self._is_pinned:  # the driver copies once more
-            print("rubato: the memory that is shared with rubato-worker cannot be pinned: copies to and from the GPU "
-                  "take longer", file=sys.stderr)
-
-    def close(self) -> None:
-        self._stream.synchronize()
-        if self._is_pinned:
-            CUDA.cudart().cudaHostUnregister(self._memory.data_ptr())
 
     def begin(self, kept: int) -> None:
         """Begins the sum of a micro-batch, before which `kept` ones have been kept: more are out of date."""
@@ -149,8 +162,8 @@ class Staging:
 
 def _copy(pairs: Sequence[Tuple[torch.Tensor, torch.Tensor]]) -> None:
     """Each first one becomes the second."""
-    together = getattr(torch, "_foreach_copy_", None)  # of PyTorch 2
-    if together is not None and pairs:
+    together = getattr(torch, "_foreach_copy_", None)  # of PyTorch 2; it looks at the sources' types alone
+    if together is not None and len({to.dtype for to, _ in pairs}) == 1:
         together(*map(list, zip(*pairs)))
     else:
         for to, of in pairs:

@@ -32,7 +32,7 @@ class NoGpu:
     Stream = current_stream = lambda self, device: self
     cudart = lambda self: self
     cudaHostRegister = cudaHostUnregister = lambda self, *region: 0
-    stream = lambda self, stream: contextlib.nullcontext()
+    stream = device = lambda self, of: contextlib.nullcontext()
     wait_stream = synchronize = lambda self, *stream: None
     record_event = lambda self: self
     query = lambda self: True

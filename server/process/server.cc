@@ -62,7 +62,7 @@ class ShardTerm {
   void Leave(int signal) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnSignal(int signal, ControlClient* control) ABSL_LOCKS_EXCLUDED(mutex_);
   void Finish(const absl::Status& status, bool goes_back) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status AwaitEnd(const Heartbeat& heartbeat) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status AwaitEnd() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const proto::Job& job_;
   const ServerOptions& options_;
@@ -167,14 +167,11 @@ ControlCallbacks ShardTerm::Callbacks(ShardHost* host) {
   return callbacks;
 }
 
-absl::Status ShardTerm::AwaitEnd(const Heartbeat& heartbeat) {
+absl::Status ShardTerm::AwaitEnd() {
   constexpr absl::Duration kTick = absl::Milliseconds(100);
-  const absl::Duration lease = absl::Seconds(job_.cluster().lease());
   MonotonicLock lock(&mutex_);
-  const auto ended = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const absl::Time now = MonotonicNow();
-    // A coordinator that answers may be at a last checkpoint, which takes as long as it takes.
-    return end_.has_value() || (now >= interrupt_deadline_ && now - heartbeat.heard_at() >= lease);
+  const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return end_.has_value() || MonotonicNow() >= interrupt_deadline_;
   };
   while (!mutex_.AwaitFor(absl::Condition(&ended), kTick)) {
   }
@@ -201,7 +198,7 @@ absl::Status ShardTerm::Serve(const std::string& listen) {
   signals_.OnSignal([&](int signal) { OnSignal(signal, control.get()); });
   control->Start(Callbacks(&host));
   std::unique_ptr<Heartbeat> heartbeat = StartHeartbeat(host);
-  const absl::Status status = AwaitEnd(*heartbeat);
+  const absl::Status status = AwaitEnd();
   options_.on_ready(false);
   signals_.OnSignal(nullptr);
   heartbeat.reset();

@@ -1,5 +1,6 @@
 #include "server/run/metrics_recorder.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -64,7 +65,7 @@ absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder,
     }
     if (!recorder.tensorboard_.has_value()) continue;
     // As far apart as they came, as if the last had come now.
-    const absl::Time time = now - absl::Seconds(last - TimeOf(line));
+    const absl::Time time = now - absl::Seconds(std::max(0.0, last - TimeOf(line)));
     recorder.WarnOnce(recorder.tensorboard_->AppendJson(text, time),
                       &recorder.warned_of_tensorboard_);
   }

@@ -41,11 +41,11 @@ absl::StatusOr<std::optional<proto::RunState>> ReadRunState(const RunFolder& fol
   const absl::StatusOr<std::string> text = ReadSmallFile(folder.StateFile());
   const bool is_missing = absl::IsNotFound(text.status());
   if (!is_missing && !text.ok()) return text.status();
-  std::optional<proto::RunState> state = is_missing ? std::nullopt : Parse(*text);
-  if (state.has_value()) return state;
+  const std::optional<proto::RunState> last = is_missing ? std::nullopt : Parse(*text);
   const absl::StatusOr<std::string> first = ReadSmallFile(folder.TermFile());
   if (is_missing && absl::IsNotFound(first.status())) return std::nullopt;
-  state = first.ok() ? Parse(*first) : std::nullopt;
+  std::optional<proto::RunState> state = first.ok() ? Parse(*first) : std::nullopt;
+  if (last.has_value() && (!state.has_value() || state->term() <= last->term())) return last;
   if (!state.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder.StateFile(), " and ", folder.TermFile(),
@@ -64,8 +64,9 @@ absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state
 }
 
 absl::Status WriteFirstRunState(const RunFolder& folder, const proto::RunState& state) {
-  RUBATO_RETURN_IF_ERROR(Write(folder.TermFile(), state, Flush::kName));
-  return WriteRunState(folder, state);
+  absl::Status status = Write(folder.TermFile(), state, Flush::kName);
+  status.Update(WriteRunState(folder, state));
+  return status;
 }
 
 LastMetrics ReadLastMetrics(const RunFolder& folder) {

@@ -55,6 +55,14 @@ TEST_F(RunStateTest, AfterALossOfPowerTheTermsBeginningCounts) {
   }
 }
 
+TEST_F(RunStateTest, ATermThatBeganCountsBeforeTheLastOneOfAnEarlierTerm) {
+  state_.set_term(2);
+  RUBATO_EXPECT_OK(WriteRunState(folder_, state_));
+  const auto found = ReadRunState(folder_);
+  RUBATO_ASSERT_OK(found.status());
+  EXPECT_EQ((*found)->term(), 3);
+}
+
 TEST_F(RunStateTest, WhereNeitherIsWholeBothAreNamed) {
   Empty(folder_.StateFile());
   Empty(folder_.TermFile());

@@ -57,6 +57,9 @@ constexpr absl::Duration kComesBack = absl::Seconds(10);
 // What a script says when it ends and its job does not (python/rubato/job.py).
 constexpr absl::string_view kEarlyEnd = "rubato: the script ends in epoch ";
 
+// For a clean end of a job whose head answers: a large checkpoint takes minutes.
+constexpr absl::Duration kLastCheckpoint = absl::Minutes(5);
+
 // Of a process for people. There is one coordinator.
 std::string ProcessName(const std::string& role, int rank) {
   return role == "coordinator" ? role : absl::StrCat(role, " ", rank);
@@ -414,15 +417,19 @@ void LocalRun::StopInOrder() {
                            ": no last checkpoint"));
     patience = absl::ZeroDuration();
   }
+  const absl::Time deadline = MonotonicNow() + kLastCheckpoint;
+  const int interrupted_by = launcher_.interrupted_by();
   bool has_told = false;
   launcher_.Stop(head_role(), 0, patience, [&] {
-    if (patience == absl::ZeroDuration() || !ask().ok()) return false;
+    const bool is_over = patience == absl::ZeroDuration() || MonotonicNow() >= deadline;
+    if (is_over || launcher_.interrupted_by() != interrupted_by || !ask().ok()) return false;
     // The head waits for one that is lost, which nobody starts again now.
     if (launcher_.alive("server") < plan_.job.cluster().servers()) return false;
     if (!std::exchange(has_told, true)) {
-      Say(log_, absl::StrCat(head_name(),
-                             " is not done with its last checkpoint; another Ctrl-C ends all at "
-                             "once, without it"));
+      Say(log_, absl::StrCat(head_name(), " is not done yet: it may have ",
+                             absl::FormatDuration(kLastCheckpoint),
+                             " for the step at hand and a last checkpoint; another Ctrl-C ends all "
+                             "at once"));
     }
     return true;
   });
