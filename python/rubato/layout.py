@@ -30,14 +30,6 @@ class Entry:
     size: int
 
 
-@dataclasses.dataclass
-class _Vector:
-    """A flat vector in memory that is shared with rubato-worker."""
-
-    all: torch.Tensor
-    views: List[torch.Tensor]  # the entries'
-
-
 class Layout:
     """The layout of one module. It moves the parameters, and changes the momentum of normalising layers."""
 
@@ -90,11 +82,10 @@ class Layout:
         self.entries.append(Entry(name, tensor, average, self.values, tensor.numel()))
         self.values += tensor.numel()
 
-    def _views(self, memory: Any, offset: int) -> "_Vector":
+    def _views(self, memory: Any, offset: int) -> staging.Flat:
         """The flat vector at so many bytes of `memory`."""
-        flat = torch.frombuffer(memory, dtype=torch.float32, count=self.values, offset=offset)
-        return _Vector(flat, [flat[entry.begin:entry.begin + entry.size].view(entry.tensor.shape)
-                              for entry in self.entries])
+        return staging.Flat(torch.frombuffer(memory, dtype=torch.float32, count=self.values, offset=offset),
+                            self.entries)
 
     @torch.no_grad()
     def move_to(self, memory: Any) -> None:
@@ -181,9 +172,9 @@ class Layout:
         return next((entry.name for entry, version in zip(self.parameters, self._versions)
                      if entry.tensor._version != version), None)
 
-    def gradient(self, worker: Worker, work: Work) -> "_Vector":
+    def gradient(self, worker: Worker, work: Work) -> staging.Flat:
         """Where the gradient of `work` is to be written."""
-        vector: _Vector = worker.gradient(work).views(self._views)
+        vector: staging.Flat = worker.gradient(work).views(self._views)
         return vector
 
     @torch.no_grad()
@@ -197,7 +188,7 @@ class Layout:
                 if index not in self._staged:
                     self.fill_entry(index, vector, work, factor, trained)
         for way in self._staging.values():
-            values = [self._value(index, trained) for index, (of, _) in self._staged.items() if of is way]
+            values = [self._value(entry, trained) for entry in way.entries]
             way.sum_up(values, factor, work.end - work.begin, work.adds)
             if not work.keeps:
                 way.write(vector.all)
@@ -215,9 +206,8 @@ class Layout:
                 way.wait()
             way.end(work.adds, work.keeps)
 
-    def _value(self, index: int, trained: Any) -> Any:
-        """What an entry brings: None: 0."""
-        entry = self.entries[index]
+    def _value(self, entry: Entry, trained: Any) -> Any:
+        """What an entry brings; None: 0."""
         if entry.average > 0:
             return entry.tensor
         value = entry.tensor.grad if id(entry.tensor) in trained else None
@@ -226,13 +216,13 @@ class Layout:
                           "sparse=False")
         return value
 
-    def fill_entry(self, index: int, vector: "_Vector", work: Work, factor: float, trained: Any,
+    def fill_entry(self, index: int, vector: staging.Flat, work: Work, factor: float, trained: Any,
                    below: Optional[int] = None) -> Any:
         """As fill, one entry; `below`: what of it lies before that place of the flat vector. Of a tensor of a GPU this
         only begins: returns an event that happens when it is done, None where it is."""
         entry, view = self.entries[index], vector.views[index]
         scale = work.end - work.begin if entry.average > 0 else factor
-        value = self._value(index, trained)
+        value = self._value(entry, trained)
         if index in self._staged:
             way, place = self._staged[index]
             way.sum_up_entry(place, value, scale, work.adds)

@@ -17,11 +17,12 @@ def is_staged(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cuda"
 
 
-class _Flat:
-    """A flat vector on the device, of the entries that are there."""
+class Flat:
+    """Entries of the layout, the averages behind the parameters, one behind the other."""
 
-    def __init__(self, device: Any, entries: Sequence[Any]):
-        self.all = torch.empty(sum(entry.size for entry in entries), dtype=torch.float32, device=device)
+    def __init__(self, values: torch.Tensor, entries: Sequence[Any]):
+        """`values`: float32, as many as the entries have."""
+        self.all = values
         parts = self.all.split([entry.size for entry in entries])
         self.views = [part.view(entry.tensor.shape) for part, entry in zip(parts, entries)]
         averages = sum(entry.size for entry in entries if entry.average > 0)
@@ -57,10 +58,10 @@ class Staging:
     def __init__(self, device: Any, entries: Sequence[Any]):
         """`entries`: the layout's, in its order, of this device."""
         self._device = device
-        self._entries = list(entries)
+        self.entries = list(entries)
         self._runs: List[Tuple[int, int, int]] = []  # values that follow one another: where in the vector, here, size
         own = 0
-        for entry in self._entries:
+        for entry in self.entries:
             if self._runs and sum(self._runs[-1][::2]) == entry.begin:
                 begin, here, size = self._runs.pop()
                 self._runs.append((begin, here, size + entry.size))
@@ -68,11 +69,11 @@ class Staging:
                 self._runs.append((entry.begin, own, entry.size))
             own += entry.size
         self._stream = CUDA.Stream(device)
-        self._free: List[_Flat] = []  # what the current stream does next with one comes after what was done with it
-        self._kept: List[_Flat] = []  # sums of the step's tree, outermost first
+        self._free: List[Flat] = []  # what the current stream does next with one comes after what was done with it
+        self._kept: List[Flat] = []  # sums of the step's tree, outermost first
         self._sum: Any = None  # of the micro-batch at hand
-        self._averaged = [entry for entry in self._entries if entry.average > 0]
-        self._averages = _Flat(device, self._averaged)
+        self._averaged = [entry for entry in self.entries if entry.average > 0]
+        self._averages = self._make(self._averaged)
 
     def begin(self, kept: int) -> None:
         """Begins the sum of a micro-batch, before which `kept` ones have been kept: more are out of date."""
@@ -134,7 +135,7 @@ class Staging:
             for begin, own, size in self._runs:
                 flat.all[own:own + size].copy_(vector[begin:begin + size], non_blocking=True)
         CUDA.current_stream(self._device).wait_stream(self._stream)
-        _copy([(entry.tensor, view) for entry, view in zip(self._entries, flat.views)])
+        _copy([(entry.tensor, view) for entry, view in zip(self.entries, flat.views)])
         self._averages.all.copy_(flat.averages)
         self._stream.synchronize()
         self._free.append(flat)
@@ -148,10 +149,14 @@ class Staging:
         self._stream.wait_stream(CUDA.current_stream(self._device))
         return CUDA.stream(self._stream)
 
-    def _take(self) -> _Flat:
-        return self._free.pop() if self._free else _Flat(self._device, self._entries)
+    def _make(self, entries: Sequence[Any]) -> Flat:
+        size = sum(entry.size for entry in entries)
+        return Flat(torch.empty(size, dtype=torch.float32, device=self._device), entries)
 
-    def _last(self, adds: int) -> List[_Flat]:
+    def _take(self) -> Flat:
+        return self._free.pop() if self._free else self._make(self.entries)
+
+    def _last(self, adds: int) -> List[Flat]:
         return self._kept[len(self._kept) - adds:][::-1]
 
     def _forget(self, count: int) -> None:

@@ -156,8 +156,8 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
                                     job.cluster().dedicated_coordinator(), &ended_in_order));
   if (before.has_value()) {
     begin.state = *before;
-    begin.stood_still = StoodStill(RunFolder(options.run_dir), ended_in_order);
-    RUBATO_RETURN_IF_ERROR(BeginFromOwn(RunFolder(options.run_dir), log, &begin));
+    begin.stood_still = StoodStill(folder, ended_in_order);
+    RUBATO_RETURN_IF_ERROR(BeginFromOwn(folder, log, &begin));
   } else {
     begin.state.set_job_digest(job_digest);
     begin.state.set_term(1);
@@ -192,8 +192,8 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
   begin.restore_key = DrawEntropy() | 1;
   if (!begin.resume.has_value()) {
     term.initial_file = job.model().init_from();
-    if (before.has_value() && access(RunFolder(options.run_dir).InitialFile().c_str(), F_OK) == 0) {
-      term.initial_file = RunFolder(options.run_dir).InitialFile();
+    if (before.has_value() && access(folder.InitialFile().c_str(), F_OK) == 0) {
+      term.initial_file = folder.InitialFile();
     }
   }
   begin.initial = !term.initial_file.empty();

@@ -66,7 +66,7 @@ absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder,
     if (!recorder.tensorboard_.has_value()) continue;
     // As far apart as they came, as if the last had come now.
     const absl::Time time = now - absl::Seconds(std::max(0.0, last - TimeOf(line)));
-    recorder.WarnOnce(recorder.tensorboard_->AppendJson(text, time),
+    recorder.WarnOnce(recorder.tensorboard_->AppendJson(line, time),
                       &recorder.warned_of_tensorboard_);
   }
   return recorder;

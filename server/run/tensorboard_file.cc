@@ -12,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "common/base/bytes.h"
 #include "common/base/crc32c.h"
-#include "common/base/json.h"
 #include "common/base/max_count.h"
 #include "common/base/status.h"
 #include "proto/tensorboard_event.pb.h"
@@ -70,8 +69,7 @@ absl::Status TensorboardFile::Append(const MetricsLine& line, absl::Time now) {
   return file_.Append(TfRecord(event.SerializeAsString()));
 }
 
-absl::Status TensorboardFile::AppendJson(absl::string_view json, absl::Time now) {
-  const auto line = ParseJson(json);
+absl::Status TensorboardFile::AppendJson(const nlohmann::json& line, absl::Time now) {
   if (!line.is_object() || !line.contains("kind") || !line["kind"].is_string()) {
     return absl::OkStatus();
   }

@@ -7,6 +7,7 @@
 #ifndef RUBATO_SERVER_RUN_TENSORBOARD_FILE_H_
 #define RUBATO_SERVER_RUN_TENSORBOARD_FILE_H_
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/status/status.h"
@@ -34,7 +35,7 @@ class TensorboardFile {
   absl::Status Append(const MetricsLine& line, absl::Time now);
   // The same for a line of metrics.jsonl of the run that this one continues; other lines are
   // skipped.
-  absl::Status AppendJson(absl::string_view json, absl::Time now);
+  absl::Status AppendJson(const nlohmann::json& line, absl::Time now);
 
  private:
   explicit TensorboardFile(RecordFile file) : file_(std::move(file)) {}

@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
+#include "common/base/json.h"
 #include "server/run/tensorboard_file.h"
 #include "tests/fuzz/input.h"
 #include "tools/command/launcher.h"
@@ -30,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Progress progress(1000, 100);
   for (const absl::string_view line : absl::StrSplit(bytes, '\n')) {
     progress.OnLine(line);
-    RUBATO_CHECK(events->AppendJson(line, absl::UnixEpoch()).ok());
+    RUBATO_CHECK(events->AppendJson(ParseJson(line), absl::UnixEpoch()).ok());
     RUBATO_CHECK(progress.LiveLine(80).size() < 80);
     progress.Fields();
   }

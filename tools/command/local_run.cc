@@ -412,17 +412,18 @@ void LocalRun::StopInOrder() {
     return SendCommand(folder_.path(), address_, std::move(request), lease).status();
   };
   absl::Duration patience = kStopGrace;
+  absl::Time deadline = MonotonicNow() + kLastCheckpoint;
   if (!address_.empty() && absl::IsDeadlineExceeded(ask())) {
     Say(log_, absl::StrCat(head_name(), " has not answered within ", absl::FormatDuration(lease),
                            ": no last checkpoint"));
     patience = absl::ZeroDuration();
+    deadline = absl::InfinitePast();
   }
-  const absl::Time deadline = MonotonicNow() + kLastCheckpoint;
   const int interrupted_by = launcher_.interrupted_by();
   bool has_told = false;
   launcher_.Stop(head_role(), 0, patience, [&] {
-    const bool is_over = patience == absl::ZeroDuration() || MonotonicNow() >= deadline;
-    if (is_over || launcher_.interrupted_by() != interrupted_by || !ask().ok()) return false;
+    if (MonotonicNow() >= deadline || launcher_.interrupted_by() != interrupted_by || !ask().ok())
+      return false;
     // The head waits for one that is lost, which nobody starts again now.
     if (launcher_.alive("server") < plan_.job.cluster().servers()) return false;
     if (!std::exchange(has_told, true)) {
