@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "common/pace/delays.h"
 #include "common/wire/channel.h"
@@ -116,6 +117,7 @@ int main(int argc, char** argv) {
     rubato::ScriptChannel channel(script_socket, script_memory);
     const absl::Status status = Work(config, overrides, delays, options, &channel, &signals, &log);
     rubato::EndScript(status, &channel);  // who says it
+    if (status.ok()) log->Info(rubato::kScriptKnows);
     return rubato::ExitCode(status);
   }
   const absl::Status status = Work(config, overrides, delays, options, nullptr, &signals, &log);

@@ -303,8 +303,28 @@ for epoch""").replace('print("came', '    job.evaluate(test)\nprint("came')
         code, printed = self.train_text(text.replace("FAILS", "pass"), flags=flags)
         self.assertIsNone(self.final_accuracy())
         self.assertIn("no worker is left to test the final parameters", printed)
+        self.assertRegex(printed, r"error: worker \d: exited with code 1: ValueError: in the test")
+        self.assertEqual(code, 1)
         code, printed = self.train_text(text.replace("FAILS", "os.rmdir('fails')"), flags=flags)
         self.assertEqual((code, self.final_accuracy()), (0, 0.75), printed)
+
+    def test_what_follows_the_training_takes_its_time(self):
+        text = FAILING.replace("FAILS", "pass") + "import time\ntime.sleep(4)\nprint('has saved')\n"
+        code, printed = self.train_text(text)
+        self.assertEqual(code, 0, printed)
+        self.assertIn("has saved", (self.folder / "runs" / "latest" / "logs" / "worker-0.log").read_text())
+        code, printed = self.train_text(text + "raise OSError('no room')")
+        self.assertIn("error: worker 0: exited with code 1: OSError: no room", printed)
+        self.assertEqual(code, 1)
+
+    def test_who_does_not_hear_of_the_end_is_not_waited_for(self):
+        text = FAILING.replace("import sys", "import os, sys, time").replace(
+            "FAILS", "while job.step > 1 and os.environ['RUBATO_RANK'] == '1': time.sleep(1)")
+        settings = ("cluster.workers=2", "train.micro_batches=2", "cluster.stall_timeout=2s")
+        code, printed = self.train_text(text, flags=[word for one in settings for word in ("--set", one)])
+        self.assertIn("worker 1 killed: its script has not asked for more in 2s (cluster.stall_timeout), and the job "
+                      "is done", printed)
+        self.assertEqual(code, 0)
 
     def test_who_has_lost_its_worker_process_is_started_again(self):
         kill = "import os; os.path.exists('once') or (open('once', 'w').close(), os.kill(job._worker._process.pid, 9))"

@@ -355,6 +355,18 @@ const Failure* Launcher::follower() const {
   return is_known || bad_ends_.empty() ? nullptr : &bad_ends_.front().failure;
 }
 
+std::vector<Failure> Launcher::untold() const {
+  std::vector<Failure> failures;
+  for (const BadEnd& end : bad_ends_) failures.push_back(end.failure);
+  return failures;
+}
+
+bool Launcher::IsRunning(const std::string& role, int rank) const {
+  return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
+    return child.command.role == role && child.command.rank == rank;
+  });
+}
+
 int Launcher::alive(const std::string& role) const {
   int count = 0;
   for (const Child& child : children_) count += child.command.role == role;
@@ -372,7 +384,7 @@ absl::Time Launcher::NextJudgement(absl::Time now) const {
   const auto consider = [&](absl::Time time) {
     if (time > now) next = std::min(next, time);
   };
-  consider(others_ended_at_ + kLastGrace);
+  consider(others_ended_at_ + last_grace_);
   for (const BadEnd& end : bad_ends_) {
     consider(end.time + grace_);
     consider(end.time + kFollowersGrace);
@@ -408,7 +420,7 @@ Launcher::Event Launcher::Wait(absl::Duration timeout) {
         continue;
       }
     } else if (Others().empty() && !waits) {
-      if (children_.empty() || now >= others_ended_at_ + kLastGrace) return Event::kAllEnded;
+      if (children_.empty() || now >= others_ended_at_ + last_grace_) return Event::kAllEnded;
     } else if (next != bad_ends_.end() && now >= next->time + next->Grace(grace)) {
       lost_ = std::move(next->failure);
       bad_ends_.erase(next);

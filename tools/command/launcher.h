@@ -55,7 +55,8 @@ class Launcher {
  public:
   enum class Event {
     kTimeout,    // nothing has happened
-    kAllEnded,   // all have ended well; of the expendable some may still run, or have failed
+    kAllEnded,   // all have ended well; of the expendable some may still run, or have failed: see
+                 // untold()
     kFailure,    // a process has failed: see failure()
     kLost,       // an expendable or restartable process has failed: see lost()
     kInterrupt,  // Interrupt() was called: see interrupted_by()
@@ -66,7 +67,7 @@ class Launcher {
   static constexpr absl::Duration kGrace = absl::Milliseconds(300);
   // The same if the processes that have ended only followed others, and several may be the culprit.
   static constexpr absl::Duration kFollowersGrace = absl::Seconds(1);
-  // How long expendable processes have to end once all others have ended well.
+  // How long expendable processes have to end once all others have ended well, by default.
   static constexpr absl::Duration kLastGrace = absl::Seconds(2);
 
   explicit Launcher(absl::Duration grace = kGrace);
@@ -74,6 +75,8 @@ class Launcher {
   Launcher& operator=(const Launcher&) = delete;
   // Kills and reaps what still runs.
   ~Launcher();
+
+  void set_last_grace(absl::Duration grace) { last_grace_ = grace; }
 
   // NotFound, PermissionDenied, … if the program or its log cannot be opened.
   absl::Status Start(const Command& command);
@@ -107,8 +110,13 @@ class Launcher {
   // A failure that only followed another and has not been reported yet, if there is no more
   // informative one.
   const Failure* follower() const;
+  // When the last of those that are not expendable has ended well; infinite: not yet.
+  absl::Time others_ended_at() const { return others_ended_at_; }
+  // After kAllEnded: how expendable processes failed that no kLost has told of.
+  std::vector<Failure> untold() const;
   int interrupted_by() const { return interrupted_by_; }
   int running() const { return static_cast<int>(children_.size()); }
+  bool IsRunning(const std::string& role, int rank) const;
   // Of this role; `running` with those whose failure has not been told yet.
   int alive(const std::string& role) const;
   int running(const std::string& role) const;
@@ -161,6 +169,7 @@ class Launcher {
   Failure lost_;
   const absl::Duration grace_;
   absl::Time others_ended_at_ = absl::InfiniteFuture();  // all, and well
+  absl::Duration last_grace_ = kLastGrace;
   bool stopping_ = false;
   int wake_fd_;
   std::atomic<int> interrupted_by_{0};

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -56,6 +58,9 @@ constexpr absl::Duration kComesBack = absl::Seconds(10);
 
 // What a script says when it ends and its job does not (python/rubato/job.py).
 constexpr absl::string_view kEarlyEnd = "rubato: the script ends in epoch ";
+
+// How soon it is said that scripts still run when the job is done.
+constexpr absl::Duration kSayWhoRuns = absl::Seconds(10);
 
 // For a clean end of a job whose head answers: a large checkpoint takes minutes.
 constexpr absl::Duration kLastCheckpoint = absl::Minutes(5);
@@ -110,6 +115,7 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
     RUBATO_RETURN_IF_ERROR(
         MakeCertificates(folder_.CertificatesFolder(), kCertificatesTime, absl::Now()));
   }
+  if (plan_.job.script_size() > 0) launcher_.set_last_grace(absl::InfiniteDuration());
   RUBATO_RETURN_IF_ERROR(StartServer(head_role(), 0, ""));
   // The others start when it listens: they then find this run's, not another program that
   // holds its port.
@@ -235,7 +241,8 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
     if (event == Event::kLost) {
       display.Clear();
       RUBATO_ASSIGN_OR_RETURN(const bool goes_on, OnLost(launcher_.lost()));
-      if (!goes_on) return is_complete_ ? Event::kAllEnded : Event::kFailure;
+      if (!goes_on && !is_complete_) return Event::kFailure;
+      if (!goes_on && plan_.job.script_size() == 0) return Event::kAllEnded;
     } else if (event != Event::kTimeout) {
       return event;
     }
@@ -250,8 +257,54 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
                          folder_.LogFile("worker", 0)};
       return Event::kFailure;
     }
-    RUBATO_RETURN_IF_ERROR(CheckPaused(display));
+    if (launcher_.others_ended_at() != absl::InfiniteFuture()) {
+      WatchScripts(display);
+    } else {
+      RUBATO_RETURN_IF_ERROR(CheckPaused(display));
+    }
   }
+}
+
+void LocalRun::WatchScripts(ProgressDisplay& display) {
+  const absl::Duration since = MonotonicNow() - launcher_.others_ended_at();
+  std::vector<int> running, deaf;
+  for (int rank = 0; rank < plan_.job.cluster().workers().max(); ++rank) {
+    if (!launcher_.IsRunning("worker", rank)) continue;
+    running.push_back(rank);
+    if (told_.count(ProcessName("worker", rank)) == 0) deaf.push_back(rank);
+  }
+  if (since > kSayWhoRuns && !std::exchange(has_said_who_runs_, true)) {
+    display.Clear();
+    Say(log_, absl::StrCat("the job is done; waiting for its scripts to end: worker ",
+                           absl::StrJoin(running, ", "), " (Ctrl-C ends them)"));
+  }
+  const absl::Duration limit = absl::Seconds(plan_.job.cluster().stall_timeout());
+  // Lines of level info are how it is known who was told.
+  if (since < limit || plan_.job.log().level() > proto::Log::LEVEL_INFO) return;
+  for (const int rank : deaf) {
+    if (!launcher_.Kill("worker", rank)) continue;
+    display.Clear();
+    Say(log_,
+        absl::StrCat("worker ", rank, " killed: its script has not asked for more in ",
+                     absl::FormatDuration(limit), " (cluster.stall_timeout), and the job is done"));
+  }
+}
+
+std::optional<Failure> LocalRun::LateFailure() const {
+  const absl::StatusOr<std::string> summary = ReadSmallFile(folder_.SummaryFile());
+  if (plan_.job.script_size() == 0 || !summary.ok()) return std::nullopt;
+  const auto json = ParseJson(*summary);
+  const bool is_tested =
+      json.is_object() && (!json.value("test_loss", nlohmann::json()).is_null() ||
+                           !json.value("test_accuracy", nlohmann::json()).is_null());
+  for (const Failure& failure : launcher_.untold()) {
+    const bool is_own = !failure.killed && failure.exit_code != kExitTryAgain &&
+                        failure.exit_code != 128 + SIGTERM && failure.exit_code != 128 + SIGINT;
+    if (told_.count(ProcessName(failure.role, failure.rank)) > 0 || (is_own && !is_tested)) {
+      return failure;
+    }
+  }
+  return std::nullopt;
 }
 
 void LocalRun::ReadViews(ProgressDisplay& display) {
@@ -278,6 +331,7 @@ void LocalRun::ReadLogs(ProgressDisplay* display) {
   for (auto& [who, log] : logs_) {
     while (const std::optional<std::string> line = log.Next()) {
       const LogLine parsed = ParseLogLine(*line);
+      if (parsed.is_info && absl::StrContains(*line, kScriptKnows)) told_.insert(who);
       // Before it takes part a worker has no rank.
       if (absl::StrContains(parsed.name, " ")) names_[who] = parsed.name;
       if (absl::StartsWith(*line, kEarlyEnd))

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,9 @@ class LocalRun {
   std::string NameOf(const Failure& failure) const;
   // After kFailure.
   const Failure& failure() const { return failure_.has_value() ? *failure_ : *launcher_.failure(); }
+  // After kAllEnded: a script that failed when the job was done, or in the test of the final
+  // parameters if that has come to nothing.
+  std::optional<Failure> LateFailure() const;
 
  private:
   // Whether servers that have ended are started again.
@@ -75,6 +79,9 @@ class LocalRun {
   void ReadLogs(ProgressDisplay* display);
   // Keeps logs below kMaxLog, when they have been read.
   void CutLogs(ProgressDisplay& display);
+  // When the servers have ended: scripts go on, to save and test, as long as they take; those that
+  // do not hear of the end are killed after cluster.stall_timeout.
+  void WatchScripts(ProgressDisplay& display);
   // Whether the job has ended with an error.
   bool HasFailed() const;
   // Whether this process ended because a server is frozen and servers are not restarted: then kills
@@ -112,6 +119,8 @@ class LocalRun {
   std::map<std::string, LineTail> logs_;           // by the process that writes
   std::map<std::string, std::string> names_;       // by the same: what it calls itself
   std::map<std::string, std::string> early_ends_;  // likewise: what a script said of its own
+  std::set<std::string> told_;                     // likewise: scripts that know the job is done
+  bool has_said_who_runs_ = false;
   ToldWarnings warnings_;
   bool has_warned_of_logs_ = false;
   std::string address_;  // of the head

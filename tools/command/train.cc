@@ -78,8 +78,7 @@ std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
   return lines;
 }
 
-void PrintFailure(const Log& log, const LocalRun& run) {
-  const Failure& failure = run.failure();
+void PrintFailure(const Log& log, const LocalRun& run, const Failure& failure) {
   std::string text;
   for (const absl::string_view line : absl::StrSplit(failure.reason, '\n')) {
     absl::StrAppend(&text, run.NameOf(failure), ": ", line, "\n");
@@ -155,7 +154,7 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
   LocalRun run(plan, resume, options.record, programs, options.delays.Arguments(), folder,
                launcher);
   const absl::StatusOr<Event> event = run.Train();
-  if (event.ok() && *event == Event::kFailure) PrintFailure(log, run);
+  if (event.ok() && *event == Event::kFailure) PrintFailure(log, run, run.failure());
   if (event.ok() && *event == Event::kInterrupt) {
     Say(log, "interrupted: ending all processes");
     // Shard 0 ends the others. Workers alone would take it for leave to go.
@@ -180,6 +179,10 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
       return ExitCode(InterruptedBy(launcher.interrupted_by()));
     default:
       RUBATO_RETURN_IF_ERROR(PrintSummary(options, plan, folder, run.head_name()));
+      if (const std::optional<Failure> late = run.LateFailure(); late.has_value()) {
+        PrintFailure(log, run, *late);
+        return late->exit_code;
+      }
       return 0;
   }
 }

@@ -1,5 +1,8 @@
 #include "worker/script/script_channel.h"
 
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -65,6 +68,14 @@ void ScriptChannel::Write(const nlohmann::json& frame) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return;
     sent += static_cast<size_t>(count);
+  }
+}
+
+void ScriptChannel::AwaitRead() const {
+  constexpr int kPoll = 20;                  // ms
+  pollfd peer = {socket_, /*events=*/0, 0};  // only whether it has closed its end
+  int unread = 0;                            // bytes, by the peer
+  while (ioctl(socket_, SIOCOUTQ, &unread) == 0 && unread > 0 && poll(&peer, 1, kPoll) <= 0) {
   }
 }
 

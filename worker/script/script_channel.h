@@ -38,6 +38,8 @@ class ScriptChannel {
   absl::StatusOr<nlohmann::json> Read();
   // Any thread. A script that has gone hears nothing.
   void Write(const nlohmann::json& frame) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until the script has read all that was written, or has gone.
+  void AwaitRead() const;
   // Read comes to nothing from now on, also where it waits. Any thread.
   void EndReading();
 

@@ -151,6 +151,7 @@ absl::StatusOr<ScriptOpening> OpenScript(const proto::Job& job, ScriptChannel* c
 void EndScript(const absl::Status& status, ScriptChannel* channel) {
   channel->Write(
       {{"kind", "end"}, {"code", ExitCode(status)}, {"reason", std::string(status.message())}});
+  if (status.ok()) channel->AwaitRead();
 }
 
 }  // namespace rubato

@@ -21,7 +21,8 @@ struct ScriptOpening {
 // nonsense; Unavailable if it has gone.
 absl::StatusOr<ScriptOpening> OpenScript(const proto::Job& job, ScriptChannel* channel);
 
-// Tells the script that nothing follows, and why.
+// Tells the script that nothing follows, and why. Returns when the script has heard that the job is
+// done, or has gone.
 void EndScript(const absl::Status& status, ScriptChannel* channel);
 
 }  // namespace rubato
