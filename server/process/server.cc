@@ -168,13 +168,12 @@ ControlCallbacks ShardTerm::Callbacks(ShardHost* host) {
 }
 
 absl::Status ShardTerm::AwaitEnd() {
-  constexpr absl::Duration kTick = absl::Milliseconds(100);
-  MonotonicLock lock(&mutex_);
-  const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return end_.has_value() || MonotonicNow() >= interrupt_deadline_;
+  const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
+  const auto moves = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return end_.has_value() || !interrupted_.ok();
   };
-  while (!mutex_.AwaitFor(absl::Condition(&ended), kTick)) {
-  }
+  MonotonicLock lock(&mutex_, absl::Condition(&moves));
+  mutex_.AwaitUntil(absl::Condition(&ended), interrupt_deadline_);
   if (interrupted_.ok()) return *end_;
   end_ = interrupted_;  // nothing counts any more
   goes_back_ = false;

@@ -51,6 +51,10 @@ constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
 // has to answer, while nobody sees whether a process ends.
 constexpr absl::Duration kQuiet = absl::Seconds(1);
 constexpr absl::Duration kAskTimeout = absl::Milliseconds(300);
+// When nothing has happened for long, for example in a pause, it is asked seldom: each time costs it
+// more than all else that it then does.
+constexpr absl::Duration kLongQuiet = absl::Minutes(1);
+constexpr absl::Duration kSeldom = absl::Seconds(5);
 // While the job waits for servers.
 constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
 // How long a server that lives may take to register again.
@@ -499,7 +503,7 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
     display.SetNotice("");
     return absl::OkStatus();
   }
-  ask_at_ = now + kQuiet;
+  ask_at_ = now + (display.last_change() + kLongQuiet > now ? kQuiet : kSeldom);
   proto::CommandRequest request;
   request.set_kind(proto::CommandRequest::KIND_STATUS);
   const absl::StatusOr<proto::CommandReply> reply =
