@@ -42,7 +42,8 @@ TEST(BenchKernels, TellsTrafficBesideTheYardsticks) {
 TEST(Median, IsTheMiddleOne) {
   EXPECT_EQ(Median({5}), 5);
   EXPECT_EQ(Median({3, 1, 2}), 2);
-  EXPECT_EQ(Median({4, 1, 3, 2}), 3);
+  EXPECT_EQ(Median({4, 1, 3, 2}), 2.5);
+  EXPECT_EQ(Median({2, 1}), 1.5);
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ struct TriadKernel {
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return values.size() % 2 == 1 ? *middle
+                                : (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
 double SecondsOf(absl::FunctionRef<void()> call) {

@@ -9,7 +9,7 @@
 
 namespace rubato {
 
-// The middle one; of an even number the upper middle. `values` is not empty.
+// The middle one; of an even number the mean of the two middle ones. `values` is not empty.
 double Median(std::vector<double> values);
 
 // Seconds that `call` takes, once.

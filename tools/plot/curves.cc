@@ -1,5 +1,6 @@
 #include "tools/plot/curves.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -19,6 +20,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kTrain[] = "train";
+
+// Of each curve the values below `size`.
+void Cut(Curves* curves, size_t size) {
+  for (auto& [name, values] : *curves) values.resize(std::min(values.size(), size));
+}
+
+// The first of these steps, which rise, that is above `step`.
+size_t FirstAbove(const std::vector<double>& steps, double step) {
+  return static_cast<size_t>(std::upper_bound(steps.begin(), steps.end(), step) - steps.begin());
+}
+
+// The run went back: the training lines from `size` on do not count any more, nor do tests of
+// parameters behind `step`.
+void GoBack(RunCurves* run, size_t size, double step) {
+  while (!run->seams.empty() && run->seams.back() >= size) run->seams.pop_back();
+  run->seams.push_back(size);
+  for (auto& [kind, curves] : run->kinds) {
+    Cut(&curves, kind == kTrain ? size : FirstAbove(curves["step"], step));
+  }
+}
+
 bool AddLine(absl::string_view text, RunCurves* run) {
   const nlohmann::json line = ParseJson(text);
   if (!line.is_object()) return false;
@@ -28,20 +51,27 @@ bool AddLine(absl::string_view text, RunCurves* run) {
     return false;
   }
   Curves& curves = run->kinds[kind->get<std::string>()];
-  std::vector<double>& steps = curves["step"];
-  size_t size = steps.size();
-  while (size > 0 && steps[size - 1] >= step->get<double>()) --size;
-  if (size < steps.size() && *kind == "train") {
-    while (!run->seams.empty() && run->seams.back() >= size) run->seams.pop_back();
-    run->seams.push_back(size);
-  }
+  const std::vector<double>& steps = curves["step"];
+  const double now = step->get<double>();
+  // Tests run beside each other, so the result of a later one may come first.
+  size_t place = FirstAbove(steps, now);
+  const bool is_known = place > 0 && steps[place - 1] == now;
+  if (is_known) --place;
+  if (*kind == kTrain && place < steps.size()) GoBack(run, place, now);
+  const bool replaces = place < steps.size() && is_known;
   for (const Figure& figure : Figures()) {
     if (figure.use == Figure::Use::kRecord) continue;
     const std::string name(figure.name);
     const auto value = line.find(name);
     const bool is_number = value != line.end() && value->is_number();
-    curves[name].resize(size);
-    curves[name].push_back(is_number ? value->get<double>() : std::nan(""));
+    std::vector<double>& values = curves[name];
+    const auto at = values.begin() + static_cast<std::ptrdiff_t>(place);
+    const double number = is_number ? value->get<double>() : std::nan("");
+    if (replaces) {
+      *at = number;
+    } else {
+      values.insert(at, number);
+    }
   }
   return true;
 }

@@ -50,11 +50,14 @@
     if (stretch < 3) return all;
     const kept = [];
     for (let begin = 0; begin < all.length; begin += stretch) {
-      let least = begin, greatest = begin, gap = -1;
+      let least = -1, greatest = -1, gap = -1;
       for (let i = begin; i < Math.min(all.length, begin + stretch); ++i) {
-        if (Number.isNaN(all[i].y)) gap = i;
-        if (!(all[i].y >= all[least].y)) least = i;
-        if (!(all[i].y <= all[greatest].y)) greatest = i;
+        if (Number.isNaN(all[i].y)) {
+          gap = i;
+          continue;
+        }
+        if (least < 0 || all[i].y < all[least].y) least = i;
+        if (greatest < 0 || all[i].y > all[greatest].y) greatest = i;
       }
       for (const i of [...new Set([least, greatest, gap])].sort((a, b) => a - b)) if (i >= 0) kept.push(all[i]);
     }

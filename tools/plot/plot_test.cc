@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/json.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -84,6 +85,21 @@ TEST(CurvesTest, ARunTakenUpAgainGoesOnFromItsCheckpoint) {
   // Further back than before, what was trained in between shows no more.
   absl::StrAppend(&text, R"({"kind":"train","loss":3,"step":20})", "\n");
   EXPECT_THAT(ParseCurves(text).seams, ElementsAre(1));
+}
+
+TEST(CurvesTest, TestsThatEndInAnotherOrderAreAllShown) {
+  const auto line = [](const char* kind, int step, double loss) {
+    return absl::StrFormat("{\"kind\":\"%s\",\"step\":%d,\"loss\":%g}\n", kind, step, loss);
+  };
+  std::string text = line("train", 30, 5);
+  for (const int step : {12, 9, 24, 21}) text += line("eval", step, step);
+  EXPECT_THAT(ParseCurves(text).kinds.at("eval").at("step"), ElementsAre(9, 12, 21, 24));
+  EXPECT_THAT(ParseCurves(text).kinds.at("eval").at("loss"), ElementsAre(9, 12, 21, 24));
+  // The run went back, and repeats the tests.
+  text += line("train", 15, 5) + line("eval", 21, 1);
+  EXPECT_THAT(ParseCurves(text).kinds.at("eval").at("loss"), ElementsAre(9, 12, 1));
+  text += line("eval", 21, 2);
+  EXPECT_THAT(ParseCurves(text).kinds.at("eval").at("loss"), ElementsAre(9, 12, 2));
 }
 
 TEST(CurvesTest, ARunIsCalledAsItsFolder) {

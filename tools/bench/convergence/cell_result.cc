@@ -94,8 +94,9 @@ absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& tar
     // It may end before its first evaluation.
     if (!evaluations.ok()) evaluations.emplace();
     const Evaluation last = evaluations->empty() ? Evaluation() : evaluations->back();
-    evaluations->push_back({std::max({kNoTime, last.seconds, result.end_seconds}), last.samples,
-                            std::nan(""), last.updates});
+    evaluations->push_back({std::max({kNoTime, last.seconds, result.end_seconds}),
+                            std::max(last.samples, NumberAt(summary, "samples")), std::nan(""),
+                            last.updates});
   }
   result.outcome = OutcomeOf(*evaluations, target);
   result.staleness_counts = CountsAt(summary);
@@ -126,12 +127,14 @@ std::string ResultJson(const CellResult& result) {
     json["reached"] = result.outcome.reached;
     json["seconds"] = result.outcome.seconds;
     json["samples"] = result.outcome.samples;
-    json["best"] = result.outcome.best;
+    json["best"] = OrNull(result.outcome.best);
     json["last"] = OrNull(result.outcome.last);
+    if (result.outcome.at_first) json["at_first"] = true;
     json["test"] = OrNull(result.test);
     json["end_seconds"] = result.end_seconds;
-    json["updates"] = result.updates;
-    json["staleness"] = result.staleness;
+    json["updates"] = result.updates.has_value() ? nlohmann::ordered_json(*result.updates)
+                                                 : nlohmann::ordered_json();
+    json["staleness"] = OrNull(result.staleness);
     if (!result.staleness_counts.empty()) json["staleness_counts"] = result.staleness_counts;
     for (const WorkerTime& worker : result.workers) {
       json["workers"].push_back({worker.computing, worker.sending, worker.waiting});
@@ -149,7 +152,7 @@ absl::StatusOr<CellResult> ParseResult(absl::string_view text) {
     result.error = json["error"];
     return result;
   }
-  for (const char* key : {"seconds", "samples", "best", "end_seconds", "updates", "staleness"}) {
+  for (const char* key : {"seconds", "samples", "end_seconds"}) {
     if (!json.is_object() || !json.contains(key) || !json[key].is_number()) {
       return absl::DataLossError(absl::StrCat("the result of a run has no number ", key));
     }
@@ -158,12 +161,12 @@ absl::StatusOr<CellResult> ParseResult(absl::string_view text) {
     return json.contains(key) && json[key].is_number() ? std::optional<double>(json[key])
                                                        : std::nullopt;
   };
-  result.outcome = {json["seconds"], json["samples"], json.value("reached", false), json["best"],
-                    optional("last")};
+  result.outcome = {json["seconds"],  json["samples"],  json.value("reached", false),
+                    optional("best"), optional("last"), json.value("at_first", false)};
   result.test = optional("test");
   result.end_seconds = json["end_seconds"];
-  result.updates = ClampedCount(json["updates"]);
-  result.staleness = json["staleness"];
+  if (optional("updates").has_value()) result.updates = ClampedCount(json["updates"]);
+  result.staleness = optional("staleness");
   result.staleness_counts = CountsAt(json);
   for (const nlohmann::json& worker : json.value("workers", nlohmann::json::array())) {
     std::array<double, 3> seconds = {};

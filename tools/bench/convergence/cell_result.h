@@ -20,9 +20,9 @@ struct CellResult {
   std::string error;     // why there is no outcome, if there is none
   std::string diverged;  // which loss or gradient was not finite, if that ended it
   RunOutcome outcome;
-  double end_seconds = 0;  // of training
-  int64_t updates = 0;     // of a block
-  double staleness = 0;    // of an update, mean
+  double end_seconds = 0;           // of training
+  std::optional<int64_t> updates;   // of a block; not known of a run that diverged
+  std::optional<double> staleness;  // of an update, mean; likewise
   // Updates of all blocks by staleness, on arrival: as in summary.json.
   std::vector<int64_t> staleness_counts;
   std::vector<WorkerTime> workers;  // by number

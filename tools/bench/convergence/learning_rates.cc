@@ -16,22 +16,23 @@ namespace {
 RateTrials TrialsOfRate(const std::vector<const CellResult*>& results) {
   RateTrials trials;
   double logarithms = 0;
-  int ran = 0, ended = 0;
+  int reached = 0, ended = 0;
   for (const CellResult* result : results) {
     ++trials.runs;
-    if (!result->error.empty() || !result->outcome.reached) ++trials.misses;
-    if (result->error.empty()) {
-      ++ran;
+    if (result->error.empty() && result->outcome.reached) {
+      ++reached;
       logarithms += std::log(result->outcome.seconds);
+    } else {
+      ++trials.misses;
     }
     if (!result->outcome.last.has_value()) {
       ++trials.diverged;
     } else {
       ++ended;
-      trials.best += result->outcome.best;
+      trials.best += result->outcome.best.value_or(*result->outcome.last);
     }
   }
-  if (ran > 0) trials.seconds = std::exp(logarithms / ran);
+  if (reached > 0) trials.seconds = std::exp(logarithms / reached);
   if (ended > 0) trials.best /= ended;
   return trials;
 }
@@ -95,7 +96,8 @@ std::string RatesMarkdown(const Study& study, const RateSearch& search) {
       "\n## Learning rates\n\nEach mode is judged at the rate at which it reached the target first "
       "in ",
       kTrialSeeds,
-      " runs with seeds of their own: the fewest misses, then the least mean seconds (geometric).\n"
+      " runs with seeds of their own: the fewest misses, then the least mean seconds (geometric) "
+      "of the runs that reach it.\n"
       "\n| mode | workers | ",
       absl::StrJoin(study.learning_rates, " | "), " |\n|---|---|");
   for (size_t i = 0; i < study.learning_rates.size(); ++i) absl::StrAppend(&text, "---|");

@@ -70,6 +70,19 @@ TEST_F(RateSearchTest, EachModeHasItsOwn) {
   EXPECT_EQ(rates, (LearningRates{{{4, 0, 0}, "0.1"}, {{4, 0, 1}, "0.01"}}));
 }
 
+// Runs that miss the target do not tell how fast it is reached.
+TEST_F(RateSearchTest, ARunThatDivergesEarlyMakesNoRateFaster) {
+  for (DoneCell& done : cells_) {
+    if (done.cell.mode != 0 || done.cell.seed != 0) continue;
+    done.result.outcome.reached = false;
+    if (done.cell.learning_rate == "0.01") {
+      done.result.outcome.seconds = 1e-9;
+      done.result.outcome.last.reset();
+    }
+  }
+  EXPECT_EQ((TakenRates(study_, SearchRates(study_, cells_))[{4, 0, 0}]), "0.1");
+}
+
 TEST_F(RateSearchTest, SaysHowSensitiveEachModeIsAndWhatToTry) {
   EXPECT_THAT(RatesMarkdown(study_, SearchRates(study_, cells_)),
               AllOf(HasSubstr("| sync | 4 | 40 s | **20 s** | misses 3 of 3 |"),

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -91,7 +92,12 @@ std::string MissesText(const Study& study, const ModeVerdict& verdict) {
   return text;
 }
 
-constexpr char kAdvice[] = "train longer or set an easier target";
+// For runs that miss the target.
+std::string Advice(const ModeVerdict& verdict) {
+  return verdict.misses > 0 && verdict.diverged == verdict.misses
+             ? "set a lower learning rate"
+             : "train longer or set an easier target";
+}
 
 // Of a mode that is neither faster nor slower: `baseline` is the verdict of the study's baseline.
 std::string NoVerdictText(const Study& study, const ModeVerdict& verdict,
@@ -103,13 +109,14 @@ std::string NoVerdictText(const Study& study, const ModeVerdict& verdict,
         "was %.2f to %.2f times as fast as %s (%.4g %% confidence), but %d of %d runs missed the "
         "target (of %s %d of %d): no verdict; %s",
         low, high, study.baseline, 100 * (1 - verdict.level), verdict.misses, verdict.pairs,
-        study.baseline, baseline.misses, baseline.pairs, kAdvice);
+        study.baseline, baseline.misses, baseline.pairs,
+        Advice(verdict.misses > 0 ? verdict : baseline));
   }
   return absl::StrFormat(
       "cannot be told from %s: its speed is %.2f to %.2f of that (%.4g %% confidence)%s",
       study.baseline, low, high, 100 * (1 - verdict.level),
       verdict.misses > 0 ? absl::StrFormat(", and %d of %d runs miss the target; %s",
-                                           verdict.misses, verdict.pairs, kAdvice)
+                                           verdict.misses, verdict.pairs, Advice(verdict))
                          : "");
 }
 
@@ -125,7 +132,19 @@ std::string SpeedText(const Study& study, const ModeVerdict& verdict, const Mode
       return absl::StrFormat("cannot be judged by %d seeds: %d are needed", verdict.pairs,
                              PairsNeeded(static_cast<int>(study.modes.size()) - 1, kAlpha));
     case ModeVerdict::Speed::kNotReached:
-      return absl::StrCat(MissesText(study, verdict), "; ", kAdvice);
+      return absl::StrCat(MissesText(study, verdict), "; ", Advice(verdict));
+    case ModeVerdict::Speed::kTooEasy:
+      return absl::StrFormat(
+          "reaches %s by the first evaluation in %d of %d runs (%s in %d), so when is not known: "
+          "set a harder target, or more --evaluations",
+          TargetText(study.target), verdict.at_first, verdict.pairs, study.baseline,
+          baseline.at_first);
+    case ModeVerdict::Speed::kBaselineNotReached:
+      return absl::StrFormat(
+          "reaches %s in %d of %d runs; %s, with which it would be compared, in "
+          "%d: %s",
+          TargetText(study.target), verdict.pairs - verdict.misses, verdict.pairs, study.baseline,
+          baseline.pairs - baseline.misses, Advice(baseline));
     case ModeVerdict::Speed::kFaster:
       return absl::StrCat("is faster than ", study.baseline, " by ",
                           interval(verdict.speedup.first, verdict.speedup.second));
@@ -194,7 +213,7 @@ std::vector<std::string> Row(const Study& study, const Group& group, size_t mode
     }
     if (result.outcome.last.has_value()) last.push_back(*result.outcome.last);
     if (result.test.has_value()) test.push_back(*result.test);
-    staleness.push_back(result.staleness);
+    if (result.staleness.has_value()) staleness.push_back(*result.staleness);
   }
   const auto median = [](const std::vector<double>& values, const char* format) {
     return values.empty()
@@ -205,8 +224,9 @@ std::vector<std::string> Row(const Study& study, const Group& group, size_t mode
   std::string speed = "–";
   if (verdict.speed == ModeVerdict::Speed::kBaseline) {
     speed = "1";
-  } else if (verdict.speed != ModeVerdict::Speed::kTooFewSeeds &&
-             verdict.speed != ModeVerdict::Speed::kNotReached) {
+  } else if (verdict.speed == ModeVerdict::Speed::kFaster ||
+             verdict.speed == ModeVerdict::Speed::kSlower ||
+             verdict.speed == ModeVerdict::Speed::kCannotTell) {
     speed = absl::StrFormat("%.2f to %.2f", verdict.speedup.first, verdict.speedup.second);
   }
   const std::string scale =
@@ -282,7 +302,8 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
       workers.computing += worker.computing;
       workers.waiting += worker.waiting;
     }
-    absl::StrAppend(&text, number(result.end_seconds), ",", result.updates, ",",
+    absl::StrAppend(&text, number(result.end_seconds), ",",
+                    result.updates.has_value() ? absl::StrCat(*result.updates) : "", ",",
                     number(result.staleness), ",", number(workers.computing), ",",
                     number(workers.waiting), ",",
                     result.diverged.empty() ? "" : quoted(result.diverged), ",\n");
@@ -292,7 +313,7 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
 
 std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells) {
   std::vector<std::string> sentences, flips;
-  bool is_repeated = false;  // a verdict, at another computing time
+  std::set<double> repeated_at;  // other computing times, at which something was judged again
   const std::vector<Group> groups = GroupsOf(study, cells);
   for (const Group& group : groups) {
     const auto first = std::find_if(groups.begin(), groups.end(), [&](const Group& other) {
@@ -309,7 +330,7 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
         sentences.push_back(sentence);
       } else if (first != groups.end() && !first->verdicts.empty() &&
                  IsJudged(first->verdicts[mode]) && IsJudged(group.verdicts[mode])) {
-        is_repeated = true;
+        repeated_at.insert(study.compute_scales[group.scale]);
         if (first->verdicts[mode].speed == group.verdicts[mode].speed) continue;
         flips.push_back(absl::StrCat("The verdict flips: ", sentence));
       }
@@ -321,11 +342,9 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
                                        "compare."));
     }
   }
-  if (is_repeated && flips.empty()) {
-    sentences.push_back(absl::StrCat(
-        "No verdict flips at ",
-        absl::StrJoin(study.compute_scales.begin() + 1, study.compute_scales.end(), " or "),
-        " times the computing time."));
+  if (!repeated_at.empty() && flips.empty()) {
+    sentences.push_back(absl::StrCat("No verdict flips at ", absl::StrJoin(repeated_at, " or "),
+                                     " times the computing time."));
   }
   sentences.insert(sentences.end(), flips.begin(), flips.end());
   return sentences;
@@ -335,7 +354,7 @@ const char kTableNote[] =
     "Medians over the seeds; seconds and samples of the runs that reach the target. The speed is "
     "the baseline's time divided by the mode's, as an interval: seeds are compared in pairs, by an "
     "exact sign-flip test of the logarithms, with Holm's correction over the modes. A run that "
-    "misses the target enters with its end.";
+    "misses the target enters with its end; if it diverged, as no shorter than its partner.";
 
 std::string ReportTitle(const Study& study) {
   return absl::StrCat("Which mode reaches ", TargetText(study.target), " first");

@@ -36,7 +36,7 @@ Json RunData(int seed, const CellResult& result) {
           {"samples", RoundedToSee(result.outcome.samples)},
           {"last", OrNull(result.outcome.last)},
           {"test", OrNull(result.test)},
-          {"staleness", RoundedToSee(result.staleness)}};
+          {"staleness", OrNull(result.staleness)}};
 }
 
 Json BandData(const std::vector<const std::vector<Evaluation>*>& runs,
@@ -184,10 +184,11 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
       {"rates", RatesData(SearchRates(study, cells))},
       {"table", {{"titles", table.titles}, {"rows", table.rows}}},
       {"tableNote", std::string(kTableNote)},
-      {"how", absl::StrFormat("%d seeds; each run is evaluated %d times on the validation split. "
-                              "One with the same seed has the same order of samples, initial "
-                              "parameters and draws of speeds in every mode. %s",
-                              study.seeds, study.evaluations, Repeatable(study))},
+      {"how",
+       absl::StrFormat("%d seeds; each run is evaluated about %d times on the validation split. "
+                       "One with the same seed has the same order of samples, initial "
+                       "parameters and draws of speeds in every mode. %s",
+                       study.seeds, study.evaluations, Repeatable(study))},
       {"command", command},
   };
   return Document({"rubato bench convergence", kReportStyle, kReportHtml, kReportScript}, data);

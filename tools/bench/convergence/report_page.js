@@ -24,6 +24,7 @@
   };
   const sum = values => values.reduce((all, value) => all + value, 0);
   const runsOf = mode => group && group.modes[mode] ? group.modes[mode].runs : [];
+  const stalenessOf = mode => runsOf(mode).map(run => run.staleness).filter(value => value !== null);
   const named = text => text[0].toUpperCase() + text.slice(1);
   const rowLabel = mode => modes[mode].split(/(?<=[,+])/);
 
@@ -210,7 +211,7 @@
       const made = dots([{value: run => run.staleness, crossed: () => false}], 'mean staleness of a run, updates',
                         {min: 0});
       made.note = 'How many updates of others a gradient comes too late, on average over a run.';
-      const mean = mode => number(median(runsOf(mode).map(run => run.staleness)));
+      const mean = mode => number(median(stalenessOf(mode)));
       made.text = 'Mean staleness. ' + modes.map((name, mode) => name + ': median ' + mean(mode)).join('; ') + '.';
       return made;
     },
@@ -241,7 +242,7 @@
         data: Array.from({length: Math.min(most, data.mostStaleness)}, (_, i) =>
             ({x: i, y: 100 / group.workers * (1 - 1 / group.workers) ** i, staleness: i})),
       });
-      const mean = ({mode}) => median(runsOf(mode).map(run => run.staleness));
+      const mean = ({mode}) => median(stalenessOf(mode));
       return {
         datasets,
         note: 'Of all runs of a mode, on arrival. Dotted: the law for async with ' + group.workers +

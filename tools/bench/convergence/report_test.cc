@@ -32,6 +32,7 @@ class ReportTest : public ::testing::Test {
         result.outcome = {(mode == 0 ? 100.0 : 50.0) + seed, 1000, true, last, last};
         result.end_seconds = 200;
         result.updates = 20;
+        result.staleness = 0;
         result.test = last - 0.01;
         result.digest = "d1";
         DoneCell done = {{}, result};

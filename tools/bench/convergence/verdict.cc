@@ -9,8 +9,9 @@
 namespace rubato {
 namespace {
 
-// So large a share of a mode's runs without the target, and no time is told of it.
-constexpr double kNotReachedShare = 0.2;
+// So large a share of a mode's runs without the target, or with it from the first evaluation on,
+// and no time is told of it.
+constexpr double kUntoldShare = 0.2;
 
 double Mean(absl::Span<const double> values) {
   double sum = 0;
@@ -32,13 +33,17 @@ std::optional<double> FewestSamples(const std::vector<RunOutcome>& sync) {
   return mean - 3 * std::sqrt(squares / static_cast<double>(samples.size() - 1));
 }
 
-// log(the mode's time / the baseline's), by seed.
+// log(the mode's time / the baseline's), by seed. A run that diverged ended early, and would never
+// have reached the target: it counts as no shorter than its partner.
 std::vector<double> LogRatios(const std::vector<RunOutcome>& mode,
                               const std::vector<RunOutcome>& baseline) {
   std::vector<double> differences;
   for (size_t i = 0; i < mode.size(); ++i) {
     const bool both_miss = !mode[i].reached && !baseline[i].reached;
-    differences.push_back(both_miss ? 0 : std::log(mode[i].seconds / baseline[i].seconds));
+    double ratio = both_miss ? 0 : std::log(mode[i].seconds / baseline[i].seconds);
+    if (!mode[i].last.has_value()) ratio = std::max(ratio, 0.0);
+    if (!baseline[i].last.has_value()) ratio = std::min(ratio, 0.0);
+    differences.push_back(ratio);
   }
   return differences;
 }
@@ -76,11 +81,13 @@ ModeVerdict VerdictAlone(const std::vector<RunOutcome>& runs, const Target& targ
   for (size_t seed = 0; seed < runs.size(); ++seed) {
     const RunOutcome& run = runs[seed];
     if (!run.reached && run.last.has_value()) {
-      const double nearest = verdict.nearest_miss.value_or(run.best);
+      const double best = run.best.value_or(*run.last);
+      const double nearest = verdict.nearest_miss.value_or(best);
       verdict.nearest_miss =
-          target.higher_is_better ? std::max(nearest, run.best) : std::min(nearest, run.best);
+          target.higher_is_better ? std::max(nearest, best) : std::min(nearest, best);
     }
     if (!run.last.has_value()) ++verdict.diverged;
+    if (run.reached && run.at_first) ++verdict.at_first;
     if (run.reached && fewest.has_value() && run.samples < *fewest) {
       verdict.suspicious.push_back(static_cast<int>(seed));
     }
@@ -92,8 +99,11 @@ ModeVerdict VerdictAlone(const std::vector<RunOutcome>& runs, const Target& targ
 ModeVerdict::Speed SpeedOf(const ModeVerdict& verdict, const ModeVerdict& baseline, int needed,
                            Finding longer) {
   if (verdict.pairs < needed) return ModeVerdict::Speed::kTooFewSeeds;
-  if (verdict.misses >= kNotReachedShare * verdict.pairs) return ModeVerdict::Speed::kNotReached;
+  const double untold = kUntoldShare * verdict.pairs;
+  if (verdict.misses >= untold) return ModeVerdict::Speed::kNotReached;
+  if (std::max(verdict.at_first, baseline.at_first) >= untold) return ModeVerdict::Speed::kTooEasy;
   if (longer == Finding::kLess && verdict.misses == 0) return ModeVerdict::Speed::kFaster;
+  if (baseline.misses >= untold) return ModeVerdict::Speed::kBaselineNotReached;
   if (longer == Finding::kMore && baseline.misses == 0) return ModeVerdict::Speed::kSlower;
   return ModeVerdict::Speed::kCannotTell;
 }
@@ -102,7 +112,6 @@ ModeVerdict::Speed SpeedOf(const ModeVerdict& verdict, const ModeVerdict& baseli
 
 RunOutcome OutcomeOf(absl::Span<const Evaluation> evaluations, const Target& target) {
   RunOutcome outcome;
-  bool is_first = true;  // that is finite
   for (size_t i = 0; i < evaluations.size(); ++i) {
     const Evaluation& now = evaluations[i];
     if (!std::isfinite(now.value)) {
@@ -111,14 +120,14 @@ RunOutcome OutcomeOf(absl::Span<const Evaluation> evaluations, const Target& tar
     }
     const bool is_better =
         target.higher_is_better ? now.value > outcome.best : now.value < outcome.best;
-    if (is_first || is_better) outcome.best = now.value;
-    is_first = false;
+    if (!outcome.best.has_value() || is_better) outcome.best = now.value;
     outcome.last = now.value;
     if (outcome.reached) continue;
     outcome.seconds = now.seconds;
     outcome.samples = now.samples;
     if (!target.IsReachedBy(now.value)) continue;
     outcome.reached = true;
+    outcome.at_first = i == 0;
     if (i == 0 || !std::isfinite(evaluations[i - 1].value)) continue;
     const Evaluation& before = evaluations[i - 1];
     const double share = (target.value - before.value) / (now.value - before.value);
@@ -126,7 +135,7 @@ RunOutcome OutcomeOf(absl::Span<const Evaluation> evaluations, const Target& tar
     outcome.samples = before.samples + share * (now.samples - before.samples);
   }
   if (!evaluations.empty() && !outcome.last.has_value()) {
-    outcome.reached = false;
+    outcome.reached = outcome.at_first = false;
     outcome.seconds = evaluations.back().seconds;
     outcome.samples = evaluations.back().samples;
   }

@@ -19,8 +19,9 @@ struct RunOutcome {
   double seconds = 0;
   double samples = 0;
   bool reached = false;
-  double best = 0;             // of the target's metric, in the whole run
+  std::optional<double> best;  // of the target's metric, in the whole run; none: never finite
   std::optional<double> last;  // the metric at the end; none if the run diverged
+  bool at_first = false;       // reached by the first evaluation, so perhaps long before
 };
 
 // The metric that is judged, and where its target is.
@@ -42,6 +43,8 @@ struct ModeVerdict {
     kBaseline,
     kTooFewSeeds,
     kNotReached,  // by a fifth of its runs and more
+    kTooEasy,     // reached by the first evaluation in a fifth of its runs or the baseline's
+    kBaselineNotReached,  // by a fifth of its runs, and the mode is not faster
     kFaster,
     kSlower,
     kCannotTell,
@@ -49,6 +52,7 @@ struct ModeVerdict {
   Speed speed = Speed::kCannotTell;
   int pairs = 0;
   int misses = 0;
+  int at_first = 0;  // runs that reached the target by their first evaluation
   // Of the target's metric: the best that a run came to which misses it, and which has a metric at
   // its end.
   std::optional<double> nearest_miss;
@@ -69,9 +73,9 @@ constexpr double kAlpha = 0.05;
 
 // Judges each mode against modes[baseline], all with equally many runs, kMaxPairs at most. Times
 // are compared by their logarithms. A miss counts with the time of its run's end, which can only
-// weaken "slower". A mode with a miss is never faster; if the baseline has a miss, no mode is
-// slower; if both miss, the difference is 0. `sync` is the mode that is plain sync, if there is
-// one.
+// weaken "slower"; one that diverged as no shorter than its partner. A mode with a miss is never
+// faster; if the baseline has a miss, no mode is slower; if both miss, the difference is 0. `sync`
+// is the mode that is plain sync, if there is one.
 std::vector<ModeVerdict> Judge(const std::vector<std::vector<RunOutcome>>& modes, size_t baseline,
                                std::optional<size_t> sync, const Target& target);
 

@@ -126,6 +126,32 @@ TEST(JudgeTest, WhereTheBaselineMissesNoneIsSlower) {
   EXPECT_EQ(Judge(modes, 0, 0, kAccuracy)[1].speed, Speed::kCannotTell);
 }
 
+TEST(JudgeTest, WhatDivergesIsNoFasterForItsEarlyEnd) {
+  auto modes = TenSeeds(200);
+  for (RunOutcome& run : modes[0]) {
+    run = Missed(1);
+    run.last.reset();
+  }
+  ModeVerdict verdict = Judge(modes, 0, 0, kAccuracy)[1];
+  EXPECT_EQ(verdict.speed, Speed::kBaselineNotReached);
+  EXPECT_EQ(verdict.speedup.first, 1);
+  modes = TenSeeds(50);
+  modes[1][0] = Missed(1);
+  modes[1][0].last.reset();
+  verdict = Judge(modes, 0, 0, kAccuracy)[1];
+  EXPECT_LT(verdict.speedup.first, 2.3);  // 101 at most, over 50; and no run of 1 s
+  EXPECT_LT(verdict.speedup.second, 2.3);
+}
+
+// When it was reached is then not known.
+TEST(JudgeTest, ATargetThatTheFirstEvaluationMeetsIsTooEasy) {
+  auto modes = TenSeeds(50);
+  modes[1][0].at_first = true;
+  EXPECT_EQ(Judge(modes, 0, 0, kAccuracy)[1].speed, Speed::kFaster);
+  modes[0][1].at_first = modes[0][2].at_first = true;
+  EXPECT_EQ(Judge(modes, 0, 0, kAccuracy)[1].speed, Speed::kTooEasy);
+}
+
 TEST(JudgeTest, WhereBothMissTheDifferenceIsZero) {
   auto modes = TenSeeds(200);
   for (int i = 0; i < 10; ++i) modes[0][i] = modes[1][i] = Missed(100 + 50 * i);
@@ -174,7 +200,10 @@ TEST(OutcomeOfTest, InterpolatesBetweenTwoEvaluations) {
 }
 
 TEST(OutcomeOfTest, TheFirstEvaluationIsNotLookedBehind) {
-  EXPECT_EQ(OutcomeOf({{10, 100, 0.95}, {20, 200, 0.99}}, kAccuracy).seconds, 10);
+  const RunOutcome outcome = OutcomeOf({{10, 100, 0.95}, {20, 200, 0.99}}, kAccuracy);
+  EXPECT_EQ(outcome.seconds, 10);
+  EXPECT_TRUE(outcome.at_first);
+  EXPECT_FALSE(OutcomeOf({{10, 100, 0.5}, {20, 200, 0.99}}, kAccuracy).at_first);
 }
 
 TEST(OutcomeOfTest, AMissHasTheRunsEnd) {
