@@ -39,42 +39,48 @@ LearningRate::LearningRate(const proto::Optimizer& optimizer, int64_t batch_size
       batch_size_(batch_size),
       samples_per_epoch_(samples_per_epoch) {
   RUBATO_CHECK(batch_size > 0 && samples_per_epoch > 0);
-  const auto samples_at = [&](const proto::Point& point) {
-    return static_cast<double>(SamplesAt(point, batch_size, samples_per_epoch));
+  const auto length_to = [&](const proto::Point& point) {
+    return Length{static_cast<double>(SamplesAt(point, batch_size, samples_per_epoch)),
+                  point.has_steps()};
   };
   const proto::Schedule& schedule = optimizer.schedule();
-  warmup_ = schedule.has_warmup() ? samples_at(schedule.warmup()) : 0;
-  every_ = name_ == proto::Schedule::NAME_STEP ? samples_at(schedule.every()) : 0;
-  until_ = name_ != proto::Schedule::NAME_COSINE
-               ? 0
-               : samples_at(schedule.has_until() ? schedule.until() : train_until);
+  if (schedule.has_warmup()) warmup_ = length_to(schedule.warmup());
+  if (name_ == proto::Schedule::NAME_STEP) every_ = length_to(schedule.every());
+  if (name_ == proto::Schedule::NAME_COSINE) {
+    until_ = length_to(schedule.has_until() ? schedule.until() : train_until);
+  }
 }
 
 float LearningRate::At(int64_t samples, double learning_rate) const {
   RUBATO_CHECK(samples >= 0);
-  const double s = static_cast<double>(samples);
-  const double warmup = s < warmup_ ? s / warmup_ : 1;
-  return static_cast<float>(learning_rate * warmup * Factor(s));
+  const double warmup = warmup_.samples == 0 ? 1 : std::min(1.0, Lengths(samples, warmup_));
+  return static_cast<float>(learning_rate * warmup * Factor(samples));
 }
 
-double LearningRate::Factor(double samples) const {
+int64_t LearningRate::InFullSteps(int64_t samples) const {
+  const int64_t steps_per_epoch = (samples_per_epoch_ + batch_size_ - 1) / batch_size_;
+  return samples / samples_per_epoch_ * (steps_per_epoch * batch_size_) +
+         samples % samples_per_epoch_;
+}
+
+double LearningRate::Lengths(int64_t samples, const Length& length) const {
+  return static_cast<double>(length.in_steps ? InFullSteps(samples) : samples) / length.samples;
+}
+
+double LearningRate::Factor(int64_t samples) const {
   switch (name_) {
     case proto::Schedule::NAME_CONSTANT:
       return 1;
     case proto::Schedule::NAME_STEP:
-      return std::pow(gamma_, std::floor(samples / every_));
+      return std::pow(gamma_, std::floor(Lengths(samples, every_)));
     case proto::Schedule::NAME_TABLE: {
-      // An epoch's last step may be short.
-      const int64_t steps_per_epoch = (samples_per_epoch_ + batch_size_ - 1) / batch_size_;
-      const int64_t at = static_cast<int64_t>(samples);
-      const int64_t step =
-          at / samples_per_epoch_ * steps_per_epoch + at % samples_per_epoch_ / batch_size_;
+      const int64_t step = InFullSteps(samples) / batch_size_;
       if (factors_.empty()) return 1;
       return factors_[std::min(static_cast<size_t>(step / steps_per_factor_), factors_.size() - 1)];
     }
     case proto::Schedule::NAME_COSINE:
       return final_ratio_ +
-             (1 - final_ratio_) * (1 + std::cos(kPi * std::min(1.0, samples / until_))) / 2;
+             (1 - final_ratio_) * (1 + std::cos(kPi * std::min(1.0, Lengths(samples, until_)))) / 2;
   }
   RUBATO_CHECK(false && "an unknown schedule");
   return 1;

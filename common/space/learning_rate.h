@@ -23,11 +23,13 @@ int64_t SamplesAt(const proto::Point& point, int64_t batch_size, int64_t samples
 //   step      gamma ^ floor(s / every)
 //   cosine    r + (1 − r) · (1 + cos(π · min(1, s / until))) / 2,  r = final_ratio
 //   table     factors[floor(t / steps_per_factor)], t the step of sync that sample s is in; the
-//   last
-//             one behind the table
+//             last one behind the table
+//
+// The last step of an epoch may be short. Where a point is given as {steps: n}, s counts as if it
+// were not: for steps of sync a point is then reached with the n-th, and `table` counts so, too.
 //
 // In PyTorch's terms: its step t, counted from 0 with scheduler.step() after each
-// optimizer.step(), is s = t · batch_size, and every point given as {steps: n} is PyTorch's n:
+// optimizer.step(), is the step of sync, and every point given as {steps: n} is PyTorch's n:
 //
 //   step      StepLR(step_size=every, gamma=gamma)
 //   cosine    CosineAnnealingLR(T_max=until, eta_min=final_ratio · learning_rate) up to T_max;
@@ -48,13 +50,19 @@ class LearningRate {
   float At(int64_t samples, double learning_rate) const;
 
  private:
-  double Factor(double samples) const;
+  struct Length {
+    double samples = 0;     // 0: none
+    bool in_steps = false;  // so many steps of batch_size samples, however short they were
+  };
+  double Factor(int64_t samples) const;
+  // How often a length goes into what was trained.
+  double Lengths(int64_t samples, const Length& length) const;
+  // What the steps in which so many samples are trained would have, if none were short.
+  int64_t InFullSteps(int64_t samples) const;
 
   double learning_rate_;
   proto::Schedule::Name name_;
-  double warmup_;  // samples, as are the next two; 0: none
-  double every_;
-  double until_;
+  Length warmup_, every_, until_;
   double gamma_;
   double final_ratio_;
   std::vector<double> factors_;

@@ -1,5 +1,6 @@
 #include "common/space/learning_rate.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "common/base/status_matchers.h"
 #include "common/files/safetensors.h"
+#include "common/space/sample_schedule.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
@@ -21,8 +23,10 @@ Message Parse(const std::string& text) {
   return message;
 }
 
+constexpr int64_t kSamples = 1000;  // of an epoch
+
 LearningRate Make(const std::string& optimizer, int64_t batch_size = 10,
-                  int64_t samples_per_epoch = 1000, const std::string& until = "epochs: 4") {
+                  int64_t samples_per_epoch = kSamples, const std::string& until = "epochs: 4") {
   return LearningRate(Parse<proto::Optimizer>(optimizer), batch_size, samples_per_epoch,
                       Parse<proto::Point>(until));
 }
@@ -45,7 +49,8 @@ TEST(LearningRateTest, FollowsPyTorchStepByStep) {
     ASSERT_EQ(expected.size(), 40);
     for (size_t step = 0; step < expected.size(); ++step) {
       // PyTorch's cosine is a product of forty ratios: far better than a float all the same.
-      EXPECT_NEAR(rate.At(step * batch_size), expected[step], 1e-7 * expected[step])
+      const int64_t samples = SampleSchedule(kSamples, batch_size, 1).SamplesBefore(step);
+      EXPECT_NEAR(rate.At(samples), expected[step], 1e-7 * expected[step])
           << info.name << " step " << step;
     }
   }
@@ -73,6 +78,26 @@ TEST(LearningRateTest, AFactorHoldsForAnEpochOfSteps) {
   const std::vector<std::pair<int64_t, float>> expected = {
       {0, 0.5f}, {24, 0.5f}, {25, 0.25f}, {49, 0.25f}, {50, 1.0f}, {74, 1.0f}, {1000, 1.0f}};
   for (const auto& [samples, wanted] : expected) EXPECT_EQ(rate.At(samples), wanted) << samples;
+}
+
+// PyTorch's schedulers know steps alone, however short the last one of an epoch is.
+TEST(LearningRateTest, PointsInStepsAreReachedWithTheStep) {
+  constexpr int64_t kBatch = 10, kEpoch = 25;
+  const SampleSchedule steps(kEpoch, kBatch, 1);
+  const LearningRate warmup =
+      Make("learning_rate: 1 schedule { warmup { steps: 8 } }", kBatch, kEpoch);
+  const LearningRate step =
+      Make("learning_rate: 1 schedule { name: NAME_STEP every { steps: 2 } gamma: 0.5 }", kBatch,
+           kEpoch);
+  const LearningRate cosine = Make("learning_rate: 1 schedule { name: NAME_COSINE }", kBatch,
+                                   kEpoch, /*until=*/"steps: 20");
+  for (int64_t t = 0; t < 30; ++t) {
+    const int64_t samples = steps.SamplesBefore(t);
+    EXPECT_FLOAT_EQ(warmup.At(samples), std::min(1.0, t / 8.0)) << t;
+    EXPECT_FLOAT_EQ(step.At(samples), std::pow(0.5, t / 2)) << t;
+    const double done = std::min(1.0, t / 20.0);
+    EXPECT_NEAR(cosine.At(samples), (1 + std::cos(M_PI * done)) / 2, 1e-7) << t;
+  }
 }
 
 TEST(LearningRateTest, FallsInStepsExactlyAtThePoint) {
