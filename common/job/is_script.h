@@ -11,9 +11,6 @@ inline bool IsScript(const proto::Job& job) {
   return job.model().preset() == proto::Model::PRESET_SCRIPT;
 }
 
-// A worker's log says so: then `rubato train` waits for what the script still does.
-inline constexpr char kScriptKnows[] = "the job is done, and its script knows";
-
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_JOB_IS_SCRIPT_H_

@@ -313,14 +313,14 @@ for epoch""").replace('print("came', '    job.evaluate(test)\nprint("came')
         code, printed = self.train_text(text)
         self.assertEqual(code, 0, printed)
         self.assertIn("has saved", (self.folder / "runs" / "latest" / "logs" / "worker-0.log").read_text())
-        code, printed = self.train_text(text + "raise OSError('no room')")
+        code, printed = self.train_text(text + "raise OSError('no room')", flags=("--set", "log.level=error"))
         self.assertIn("error: worker 0: exited with code 1: OSError: no room", printed)
         self.assertEqual(code, 1)
 
     def test_who_does_not_hear_of_the_end_is_not_waited_for(self):
         text = FAILING.replace("import sys", "import os, sys, time").replace(
             "FAILS", "while job.step > 1 and os.environ['RUBATO_RANK'] == '1': time.sleep(1)")
-        settings = ("cluster.workers=2", "train.micro_batches=2", "cluster.stall_timeout=2s")
+        settings = ("cluster.workers=2", "train.micro_batches=2", "cluster.stall_timeout=2s", "log.level=error")
         code, printed = self.train_text(text, flags=[word for one in settings for word in ("--set", one)])
         self.assertIn("worker 1 killed: its script has not asked for more in 2s (cluster.stall_timeout), and the job "
                       "is done", printed)

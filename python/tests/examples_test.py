@@ -74,8 +74,7 @@ class ExamplesTest(WithPrograms):
             self.assertEqual(done.returncode, 0, done.stderr)
             log = self.folder / "runs" / "latest" / "logs" / "worker-0.log"
             printed = log.read_text() if command[0] != PYTHON else done.stdout
-            last = [line for line in printed.splitlines() if " worker " not in line][-1]
-            found = [float(value) for value in last.replace("[", "").replace("]", "").split()]
+            found = [float(value) for value in printed.splitlines()[-1].replace("[", "").replace("]", "").split()]
             self.assertTrue(np.allclose(found, [1, -2, 3, 0.5], atol=1e-4), printed)
 
 

@@ -72,6 +72,8 @@ std::string Tail(int fd, off_t begin) {
   return tail;
 }
 
+bool IsEmpty(int fd) { return lseek(fd, 0, SEEK_END) <= 0; }
+
 // Why nothing can be added to a log, and so its process may have had last words in vain; empty if
 // something can.
 std::string WhyMute(int fd, const std::string& path) {
@@ -200,7 +202,11 @@ absl::Status Launcher::Start(const Command& command) {
   const int words_fd = memfd_create("last words", MFD_CLOEXEC);
   if (words_fd < 0) return SystemError("start", command.arguments[0]);
   auto close_words = absl::MakeCleanup([words_fd] { close(words_fd); });
+  const int knows_fd = memfd_create("knows end", MFD_CLOEXEC);
+  if (knows_fd < 0) return SystemError("start", command.arguments[0]);
+  auto close_knows = absl::MakeCleanup([knows_fd] { close(knows_fd); });
   std::vector<std::string> own_variables = command.environment;
+  own_variables.push_back(absl::StrCat(kKnowsEndVariable, "=/proc/", getpid(), "/fd/", knows_fd));
   own_variables.push_back(absl::StrCat(kLastWordsVariable, "=/proc/", getpid(), "/fd/", words_fd));
   // Carries errno if exec fails; closed by exec if it does not.
   int result[2];
@@ -256,10 +262,11 @@ absl::Status Launcher::Start(const Command& command) {
     errno = pidfd_error;
     return SystemError("watch", command.arguments[0]);
   }
-  children_.push_back({command, pid, pid_fd, log_fd, log_begins, words_fd});
+  children_.push_back({command, pid, pid_fd, log_fd, log_begins, knows_fd, words_fd});
   if (!command.expendable) others_ended_at_ = absl::InfiniteFuture();
   std::move(close_log).Cancel();
   std::move(close_words).Cancel();
+  std::move(close_knows).Cancel();
   return absl::OkStatus();
 }
 
@@ -297,6 +304,7 @@ void Launcher::Poll(absl::Time deadline) {
     const auto close_files = absl::MakeCleanup([&child] {
       close(child.log_fd);
       close(child.words_fd);
+      close(child.knows_fd);
     });
     if (stopping_) continue;
     if (status != 0) {
@@ -310,7 +318,7 @@ void Launcher::Poll(absl::Time deadline) {
       bad_ends_.push_back(
           {{child.command.role, child.command.rank, WIFEXITED(status) ? WEXITSTATUS(status) : 1,
             std::move(reason), child.command.log_path, /*only_followed=*/weight == 0,
-            /*killed=*/WIFSIGNALED(status)},
+            /*killed=*/WIFSIGNALED(status), /*knew_end=*/!IsEmpty(child.knows_fd)},
            weight,
            child.command.expendable,
            child.command.restartable,
@@ -361,10 +369,12 @@ std::vector<Failure> Launcher::untold() const {
   return failures;
 }
 
-bool Launcher::IsRunning(const std::string& role, int rank) const {
-  return std::any_of(children_.begin(), children_.end(), [&](const Child& child) {
-    return child.command.role == role && child.command.rank == rank;
-  });
+std::map<int, bool> Launcher::KnowsEnd(const std::string& role) const {
+  std::map<int, bool> knows;
+  for (const Child& child : children_) {
+    if (child.command.role == role) knows[child.command.rank] = !IsEmpty(child.knows_fd);
+  }
+  return knows;
 }
 
 int Launcher::alive(const std::string& role) const {

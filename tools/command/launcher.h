@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,8 @@ struct Failure {
   bool only_followed = false;
   // By a signal.
   bool killed = false;
+  // When it knew that the job was done (kKnowsEndVariable).
+  bool knew_end = false;
 };
 
 class Launcher {
@@ -116,7 +119,8 @@ class Launcher {
   std::vector<Failure> untold() const;
   int interrupted_by() const { return interrupted_by_; }
   int running() const { return static_cast<int>(children_.size()); }
-  bool IsRunning(const std::string& role, int rank) const;
+  // Of those that run: whether they know that the job is done (kKnowsEndVariable).
+  std::map<int, bool> KnowsEnd(const std::string& role) const;
   // Of this role; `running` with those whose failure has not been told yet.
   int alive(const std::string& role) const;
   int running(const std::string& role) const;
@@ -128,6 +132,7 @@ class Launcher {
     int pid_fd;        // readable when the process has ended
     int log_fd;        // the log may be removed while it is written
     off_t log_begins;  // what was in the log before is another's
+    int knows_fd;      // not empty: it knows that the job is done
     int words_fd;      // last words that the log's disk has not taken (kLastWordsVariable)
   };
   static constexpr int kKilled = 3;  // the weight of who was ended by a signal

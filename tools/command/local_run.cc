@@ -51,8 +51,8 @@ constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
 // has to answer, while nobody sees whether a process ends.
 constexpr absl::Duration kQuiet = absl::Seconds(1);
 constexpr absl::Duration kAskTimeout = absl::Milliseconds(300);
-// When nothing has happened for long, for example in a pause, it is asked seldom: each time costs it
-// more than all else that it then does.
+// When nothing has happened for long, for example in a pause, it is asked seldom: each time costs
+// it more than all else that it then does.
 constexpr absl::Duration kLongQuiet = absl::Minutes(1);
 constexpr absl::Duration kSeldom = absl::Seconds(5);
 // While the job waits for servers.
@@ -271,22 +271,18 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
 
 void LocalRun::WatchScripts(ProgressDisplay& display) {
   const absl::Duration since = MonotonicNow() - launcher_.others_ended_at();
-  std::vector<int> running, deaf;
-  for (int rank = 0; rank < plan_.job.cluster().workers().max(); ++rank) {
-    if (!launcher_.IsRunning("worker", rank)) continue;
-    running.push_back(rank);
-    if (told_.count(ProcessName("worker", rank)) == 0) deaf.push_back(rank);
-  }
+  const std::map<int, bool> knows_end = launcher_.KnowsEnd("worker");
   if (since > kSayWhoRuns && !std::exchange(has_said_who_runs_, true)) {
+    std::vector<int> running;
+    for (const auto& [rank, knows] : knows_end) running.push_back(rank);
     display.Clear();
     Say(log_, absl::StrCat("the job is done; waiting for its scripts to end: worker ",
                            absl::StrJoin(running, ", "), " (Ctrl-C ends them)"));
   }
   const absl::Duration limit = absl::Seconds(plan_.job.cluster().stall_timeout());
-  // Lines of level info are how it is known who was told.
-  if (since < limit || plan_.job.log().level() > proto::Log::LEVEL_INFO) return;
-  for (const int rank : deaf) {
-    if (!launcher_.Kill("worker", rank)) continue;
+  if (since < limit) return;
+  for (const auto& [rank, knows] : knows_end) {
+    if (knows || !launcher_.Kill("worker", rank)) continue;
     display.Clear();
     Say(log_,
         absl::StrCat("worker ", rank, " killed: its script has not asked for more in ",
@@ -304,9 +300,7 @@ std::optional<Failure> LocalRun::LateFailure() const {
   for (const Failure& failure : launcher_.untold()) {
     const bool is_own = !failure.killed && failure.exit_code != kExitTryAgain &&
                         failure.exit_code != 128 + SIGTERM && failure.exit_code != 128 + SIGINT;
-    if (told_.count(ProcessName(failure.role, failure.rank)) > 0 || (is_own && !is_tested)) {
-      return failure;
-    }
+    if (failure.knew_end || (is_own && !is_tested)) return failure;
   }
   return std::nullopt;
 }
@@ -335,7 +329,6 @@ void LocalRun::ReadLogs(ProgressDisplay* display) {
   for (auto& [who, log] : logs_) {
     while (const std::optional<std::string> line = log.Next()) {
       const LogLine parsed = ParseLogLine(*line);
-      if (parsed.is_info && absl::StrContains(*line, kScriptKnows)) told_.insert(who);
       // Before it takes part a worker has no rank.
       if (absl::StrContains(parsed.name, " ")) names_[who] = parsed.name;
       if (absl::StartsWith(*line, kEarlyEnd))

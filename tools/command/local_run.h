@@ -4,7 +4,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -119,7 +118,6 @@ class LocalRun {
   std::map<std::string, LineTail> logs_;           // by the process that writes
   std::map<std::string, std::string> names_;       // by the same: what it calls itself
   std::map<std::string, std::string> early_ends_;  // likewise: what a script said of its own
-  std::set<std::string> told_;                     // likewise: scripts that know the job is done
   bool has_said_who_runs_ = false;
   ToldWarnings warnings_;
   bool has_warned_of_logs_ = false;
