@@ -97,6 +97,32 @@ TEST_F(ByHandTest, AStopBeforeAllAreThereLeavesASummaryAndNoParameters) {
   EXPECT_FALSE(fs::exists(Path("run/checkpoints")));
 }
 
+// Of which the run would have files of the same names.
+TEST_F(ByHandTest, AJobThatDoesNotBeginLeavesWhatWasInItsFolder) {
+  fs::create_directories(Path("own/certificates/authority"));
+  fs::create_directories(Path("own/record"));
+  const std::vector<std::string> files = {"own/certificates/authority/ca.key", "own/record/song",
+                                          "own/metrics.jsonl"};
+  for (const std::string& file : files) Write(file, "mine");
+  const FreePort port;
+  const Arguments set = {"cluster.address=" + port.address(), "cluster.start_timeout=0.5"};
+  const Process::Result result = StartServer(0, set, {"--run-dir", "own"}).Wait();
+  EXPECT_EQ(result.code, 1) << result.err;
+  for (const std::string& file : files) EXPECT_EQ(ReadText(Path(file)), "mine") << file;
+  EXPECT_FALSE(fs::exists(Path("own/state.json")));
+  EXPECT_FALSE(fs::exists(Path("own/job.yaml")));
+  // What it would write over it refuses.
+  Write("own/worker-key", "mine");
+  const Process::Result refused = StartServer(0, set, {"--run-dir", "own"}).Wait();
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--run-dir own: the run would write own/worker-key, which "
+                                     "exists; expected a new folder"));
+  fs::remove(Path("own/worker-key"));
+  fs::copy_file(Path("job.yaml"), Path("own/job.yaml"));
+  EXPECT_THAT(StartServer(0, {"train.batch_size=8"}, {"--run-dir", "own"}).Wait().err,
+              HasSubstr("own/job.yaml is another job than this one with its --set"));
+}
+
 TEST_F(ByHandTest, ARunsOwnJobGivesItsBitsAgain) {
   Train("first", {"cluster.workers=2", "consistency.mode=sync"});
   const Process::Result again =

@@ -127,6 +127,32 @@ TEST_F(ResumeTest, AnInterruptedRunLeavesACheckpointAndExitsWithItsSignal) {
   }
 }
 
+// By a supervisor, or a machine that shuts down: the launcher then asks a server that was told
+// already, and servers tell the one that coordinates, which was, too.
+TEST_F(ResumeTest, ARunWhoseProcessesAreAllToldToEndLeavesACheckpoint) {
+  for (const char* mode : {"sync", "async"}) {
+    for (const bool launcher_too : {true, false}) {
+      const std::string run = absl::StrCat(mode, launcher_too);
+      fs::create_directory(Path(run));
+      Process& train = StartTrain(run, {kForever, "cluster.workers=2", "cluster.servers=3",
+                                        absl::StrCat("consistency=", mode)});
+      ASSERT_TRUE(AwaitTraining(run, train));
+      std::vector<RunningChild> children = ChildrenOf(train.pid());
+      ASSERT_EQ(children.size(), 5u);
+      if (launcher_too) train.Signal(SIGTERM);
+      for (const RunningChild& child : children) {
+        if (launcher_too || absl::StrContains(child.command, "rubato-server")) {
+          kill(child.process.pid(), SIGTERM);
+        }
+      }
+      const Process::Result result = train.Wait();
+      EXPECT_EQ(result.code, 143) << result.err;
+      ASSERT_EQ(Checkpoints(run).size(), 1u) << result.err;
+      RUBATO_EXPECT_OK(CheckCheckpoint(Path(run + "/checkpoints/" + Checkpoints(run)[0])));
+    }
+  }
+}
+
 TEST_F(ResumeTest, ARunningJobWritesACheckpointWhenAskedAndStopsWhenAsked) {
   fs::create_directory(Path("run"));
   Process& train = StartTrain("run", {kForever, "cluster.workers=2", "cluster.servers=2"});

@@ -87,6 +87,29 @@ wait $!
   EXPECT_EQ(InspectDigest(kept), Summary(kept)["digest"]);
 }
 
+TEST_F(SurroundingsTest, AServerThatDiesIsStartedAgainOnAFullDisk) {
+  const Process::Result result = ShellWithDisk(6144, absl::StrCat(R"(
+$rubato train job.yaml --run-dir disk/run --set cluster.servers=2 --set ')",
+                                                                  kForever, R"(' 2> log &
+launcher=$!
+until [ -s disk/run/metrics.jsonl ]; do sleep 0.01; done
+cat /dev/zero > disk/rest 2> /dev/null
+for pid in $(cat /proc/$launcher/task/$launcher/children); do
+  if tr '\0' ' ' < /proc/$pid/cmdline | grep -q -e '--shard 1'; then kill -9 $pid; fi
+done
+until grep -q 'joins anew' log || ! kill -0 $launcher; do sleep 0.01; done
+rm disk/rest
+$rubato stop disk/run
+wait $launcher
+code=$?
+cat log >&2
+exit $code
+)"));
+  if (result.code == 77) GTEST_SKIP() << "no file system can be mounted here";
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("started again (1 of 3)"));
+}
+
 // As a pod's, whose other disks go with it.
 TEST_F(SurroundingsTest, AServerThatIsFollowedByAnotherWaitsForRoomOnItsDisk) {
   fs::create_directory(Path("elsewhere"));
@@ -147,6 +170,13 @@ TEST_F(SurroundingsTest, AResultThatCannotBePrintedIsAnError) {
   const Process::Result result = Shell("exec $rubato inspect run > /dev/full\n");
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.err, "error: cannot write to standard output: No space left on device\n");
+}
+
+TEST_F(SurroundingsTest, ASummaryThatCannotBePrintedIsAnError) {
+  const Process::Result result =
+      Shell("exec $rubato train job.yaml --run-dir run --set train.until.epochs=1 > /dev/full\n");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("error: cannot write to standard output: No space left"));
 }
 
 TEST_F(SurroundingsTest, WarningsReachTheTerminalOnce) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/monotonic.h"
 
 namespace rubato {
 namespace {
@@ -91,8 +92,12 @@ void SignalWatcher::Run() {
     std::function<void(int)> callback;
     {
       absl::MutexLock lock(&mutex_);
+      const bool is_same =
+          number == SIGTERM && signal_ == SIGTERM && MonotonicNow() < came_at_ + kSameRequest;
+      if (is_same) continue;
       if (signal_ != 0 || callback_ == nullptr) _exit(128 + number);
       signal_ = number;
+      came_at_ = MonotonicNow();
       callback = callback_;
       callback_running_ = true;
     }

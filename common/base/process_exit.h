@@ -19,9 +19,12 @@ namespace rubato {
 // closed are /dev/null.
 //
 // While no callback is set, a signal ends the process at once with 128 + its number. A second
-// signal always does so.
+// signal always does so, except for a SIGTERM within kSameRequest of the first: whoever ends
+// several processes at once sends one, and so may one of these.
 class SignalWatcher {
  public:
+  static constexpr absl::Duration kSameRequest = absl::Seconds(2);
+
   SignalWatcher();
   SignalWatcher(const SignalWatcher&) = delete;
   SignalWatcher& operator=(const SignalWatcher&) = delete;
@@ -45,6 +48,7 @@ class SignalWatcher {
   mutable absl::Mutex mutex_;
   std::function<void(int)> callback_ ABSL_GUARDED_BY(mutex_);
   bool callback_running_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time came_at_ ABSL_GUARDED_BY(mutex_);
   int signal_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::thread thread_;  // last: it uses all of the above

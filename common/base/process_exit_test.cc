@@ -4,6 +4,7 @@
 
 #include <future>
 
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
@@ -79,6 +80,37 @@ TEST(SignalWatcherTest, SecondSignalEndsTheProcessWhileTheCallbackStillRuns) {
         while (true) pause();
       },
       testing::ExitedWithCode(130), "");
+}
+
+// A supervisor's, and that of the launcher that it has ended, too.
+TEST(SignalWatcherTest, TwoSigtermsInARowAreOneRequest) {
+  EXPECT_EXIT(
+      {
+        SignalWatcher watcher;
+        std::promise<void> called;
+        watcher.OnSignal([&](int) {
+          called.set_value();
+          while (true) pause();
+        });
+        kill(getpid(), SIGTERM);
+        called.get_future().wait();
+        kill(getpid(), SIGTERM);
+        absl::SleepFor(absl::Milliseconds(200));
+        _exit(7);
+      },
+      testing::ExitedWithCode(7), "");
+  EXPECT_EXIT(
+      {
+        SignalWatcher watcher;
+        watcher.OnSignal([](int) {
+          while (true) pause();
+        });
+        kill(getpid(), SIGTERM);
+        absl::SleepFor(SignalWatcher::kSameRequest + absl::Milliseconds(100));
+        kill(getpid(), SIGTERM);
+        while (true) pause();
+      },
+      testing::ExitedWithCode(143), "");
 }
 
 TEST(SignalWatcherTest, RemovingTheCallbackWaitsForIt) {

@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -22,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/hmac.h"
 #include "common/base/status.h"
@@ -82,6 +84,16 @@ bool IsLog(absl::string_view name) {
     }
   }
   return false;
+}
+
+// What AtomicFile appends to a name: PROCESS-NUMBER.tmp.
+bool IsTemporarySuffix(absl::string_view suffix) {
+  if (!absl::ConsumeSuffix(&suffix, ".tmp")) return false;
+  const std::vector<absl::string_view> numbers = absl::StrSplit(suffix, '-');
+  return numbers.size() == 2 &&
+         std::all_of(numbers.begin(), numbers.end(), [](absl::string_view number) {
+           return !number.empty() && std::all_of(number.begin(), number.end(), absl::ascii_isdigit);
+         });
 }
 
 // Removes the logs of a run that never began (see Abandon), if `path` holds nothing else. A run
@@ -169,6 +181,7 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
 }
 
 void RunFolder::Abandon() const {
+  RemoveUnfinished();
   std::error_code error;
   std::vector<fs::path> entries = {
       JobFile(),  AddressFile(), TokenFile(), WorkerKeyFile(), CertificatesFolder(), StateFile(),
@@ -178,9 +191,38 @@ void RunFolder::Abandon() const {
       entries.push_back(it->path());
     }
   }
-  for (const fs::path& entry : entries) fs::remove_all(entry, error);
+  for (const fs::path& entry : entries) {
+    if (kept_.count(entry.filename().string()) == 0) fs::remove_all(entry, error);
+  }
+  if (is_anothers_) return;
   rmdir((path_ + "/logs").c_str());  // where they are empty
   rmdir(path_.c_str());
+}
+
+void RunFolder::KeepWhatIsThere() {
+  is_anothers_ = true;
+  std::error_code error;
+  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
+    kept_.insert(it->path().filename().string());
+  }
+}
+
+void RunFolder::RemoveUnfinished() const {
+  std::error_code error;
+  std::vector<fs::path> unfinished;
+  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    for (const std::string& file :
+         {JobFile(), AddressFile(), TokenFile(), WorkerKeyFile(), StateFile(), TermFile(),
+          InitialFile(), ParametersFile(), SummaryFile()}) {
+      absl::string_view rest = name;
+      if (absl::ConsumePrefix(&rest, fs::path(file).filename().string() + ".") &&
+          IsTemporarySuffix(rest)) {
+        unfinished.push_back(it->path());
+      }
+    }
+  }
+  for (const fs::path& path : unfinished) fs::remove(path, error);
 }
 
 absl::Status RunFolder::BecomeLatest() const {

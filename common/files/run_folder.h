@@ -29,6 +29,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -56,6 +57,10 @@ class RunFolder {
   // For a run that ends before it trains: removes its files except the logs, which do not prevent
   // Create from using the folder again. Removes the folder too if there are no logs.
   void Abandon() const;
+  // What is in the folder now is not this process's: Abandon keeps it, and the folder.
+  void KeepWhatIsThere();
+  // Removes what files of the folder were to become whose writers were killed.
+  void RemoveUnfinished() const;
 
   // Points runs/latest to this run, once it has begun to train. Does nothing if Create was given
   // the folder.
@@ -87,6 +92,8 @@ class RunFolder {
  private:
   std::string path_;
   std::string leaf_;  // in runs/, if Create has named it
+  bool is_anothers_ = false;
+  std::set<std::string> kept_;  // names
 };
 
 // Bytes that the owner may still write to the disk of the file or folder; nullopt if the system

@@ -149,6 +149,32 @@ TEST_F(RunFolderTest, AnAbandonedFolderIsTakenAgainWithoutItsLogs) {
   EXPECT_FALSE(fs::exists("mine"));  // nothing is left to keep
 }
 
+TEST_F(RunFolderTest, AnAbandonedFolderKeepsWhatAnotherHasPutThere) {
+  fs::create_directories("other/certificates");
+  RUBATO_ASSERT_OK(WriteFileAtomically("other/certificates/ca.key", "x"));
+  RunFolder run("other");
+  run.KeepWhatIsThere();
+  RUBATO_ASSERT_OK(WriteFileAtomically(run.StateFile(), "x"));
+  run.Abandon();
+  EXPECT_TRUE(fs::exists("other/certificates/ca.key"));
+  EXPECT_FALSE(fs::exists(run.StateFile()));
+}
+
+// Of a process that was killed in between.
+TEST_F(RunFolderTest, WhatIsUnfinishedIsRemoved) {
+  const auto run = RunFolder::Create("job", "mine", kTime);
+  RUBATO_ASSERT_OK(run);
+  const std::vector<std::string> kept = {"mine/term.json.tmp", "mine/song.12-3.tmp",
+                                         "mine/term.json.a-1.tmp"};
+  for (const std::string& file : kept) RUBATO_ASSERT_OK(WriteFileAtomically(file, "x"));
+  RUBATO_ASSERT_OK(WriteFileAtomically("mine/term.json.12-3.tmp", "x"));
+  RUBATO_ASSERT_OK(WriteFileAtomically("mine/parameters.safetensors.4567-12.tmp", "x"));
+  run->RemoveUnfinished();
+  EXPECT_FALSE(fs::exists("mine/term.json.12-3.tmp"));
+  EXPECT_FALSE(fs::exists("mine/parameters.safetensors.4567-12.tmp"));
+  for (const std::string& file : kept) EXPECT_TRUE(fs::exists(file)) << file;
+}
+
 TEST_F(RunFolderTest, LogsOfSomethingElseAreKept) {
   fs::create_directories("other/logs");
   RUBATO_ASSERT_OK(WriteFileAtomically("other/logs/server-0.log", "x"));

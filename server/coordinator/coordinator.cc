@@ -220,10 +220,8 @@ void Coordinator::On(const coordinator::StopRequested& event) {
   }
   // All has been trained, or the stop before is being followed.
   if (end.ok() && is_ending()) return;
-  const bool is_second = ending_.stopping() && !end.ok() && !ending_.stop_end().ok();
   const bool has_saved = ending_.state() > Ending::State::kSaving;
-  // Nothing to save, or no more patience.
-  if (!end.ok() && (!has_begun() || has_saved || is_second)) {
+  if (!end.ok() && (!has_begun() || has_saved)) {  // nothing is left to save
     if (!ending_.diverged().empty()) {
       EndDiverged();
     } else {

@@ -209,6 +209,34 @@ TEST_F(CoordinatorTest, AStopEndsAllAtOneStepWithACheckpoint) {
   EXPECT_THAT(*end_, IsError(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
 }
 
+// As a machine that shuts down does it.
+class StopsTest : public CoordinatorTest {
+ protected:
+  void ExpectACheckpointAfter(const absl::Status& first, const absl::Status& second) {
+    Start();
+    Begin();
+    Stop(first);
+    Stop(second);
+    ASSERT_FALSE(end_.has_value());
+    Close(1, 1);
+    Receive(2, Idle());
+    Receive(3, Idle());
+    EXPECT_LAST_TO_SHARDS(has_snapshot());
+    const uint32_t id = sent_[1].back().snapshot().id();
+    Receive(kOwnShard, Copied(id, 0, 2));
+    Receive(1, Copied(id, 1, 2));
+    Checkpointed(id, std::string("step-2"));
+    ASSERT_TRUE(end_.has_value());
+    EXPECT_THAT(*end_, IsError(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
+  }
+  const absl::Status own_ = absl::CancelledError("interrupted");
+  const absl::Status anothers_ = absl::AbortedError("shard 1 was ended");
+};
+
+TEST_F(StopsTest, OfThisAndAnotherServer) { ExpectACheckpointAfter(own_, anothers_); }
+
+TEST_F(StopsTest, OfAnotherServerAndThis) { ExpectACheckpointAfter(anothers_, own_); }
+
 // One of two was held up with its part of step 0 and the other has died. Then the step is completed
 // after all: the versions that the shards told when they closed are not the last word.
 TEST_F(CoordinatorTest, WhoIsLeftFinishesTheStepWhenAPausedJobIsStopped) {
@@ -285,16 +313,6 @@ TEST_F(CoordinatorTest, AStopWhileTheShardsOpenEndsTheJobAsSoonAsItHasBegun) {
   EXPECT_EQ(sent_[2].back().view().until_step(), 1);
 }
 
-TEST_F(CoordinatorTest, ASecondSignalEndsAtOnce) {
-  Start();
-  Begin();
-  for (int i = 0; i < 2; ++i) {
-    EXPECT_FALSE(end_.has_value());
-    Stop(absl::CancelledError("interrupted"));
-  }
-  EXPECT_TRUE(end_.has_value());
-}
-
 TEST_F(CoordinatorTest, TheSentenceOfADivergedJobNamesTheLastGoodCheckpoint) {
   Start();
   Begin();
@@ -350,13 +368,14 @@ TEST_F(DivergedTest, ADivergedJobWaitsForTheCheckpointThatIsBeingWritten) {
 // What comes while the checkpoint is still being written is not the reason.
 TEST_F(DivergedTest, ADivergedJobEndsAsOneWhateverElseEndsIt) {
   for (const bool loses_shard : {true, false}) {
-    DivergeWhileWriting();
+    const uint32_t id = DivergeWhileWriting();
     EXPECT_FALSE(end_.has_value());
     if (loses_shard) {
       Gone(1);
     } else {
       Stop(absl::CancelledError("interrupted"));
-      Stop(absl::CancelledError("interrupted"));
+      EXPECT_FALSE(end_.has_value());
+      Checkpointed(id, std::string("newer"));
     }
     ASSERT_TRUE(end_.has_value());
     EXPECT_THAT(std::string(end_->message()), HasSubstr("the gradient of x is not finite"));

@@ -26,7 +26,8 @@ int64_t Sum(int64_t a, int64_t b) {
 
 void Ending::Stop(const absl::Status& end) {
   stopping_ = true;
-  if (!end.ok()) stop_end_ = end;
+  // What ends several processes at once ends the job, not a server of it.
+  if (stop_end_.ok() || absl::IsCancelled(end)) stop_end_ = end;
 }
 
 bool Ending::Diverge(PeerId peer, const std::string& reason) {

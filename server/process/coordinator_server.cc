@@ -22,6 +22,13 @@ namespace {
 
 constexpr int64_t kMaxJournal = 64 << 20;  // bytes: views of three workers are some 200,000
 
+// Whether the file has these contents. A later term finds what the first has written: it need not
+// write it again, on a disk that may be full.
+bool Holds(const std::string& path, const std::string& contents) {
+  const absl::StatusOr<std::string> there = ReadSmallFile(path);
+  return there.ok() && *there == contents;
+}
+
 // None if nothing is to be recorded.
 absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::Job& job,
                                                                    const ServerOptions& options,
@@ -247,6 +254,7 @@ absl::Status CoordinatorServer::OpenFiles() {
     RUBATO_ASSIGN_OR_RETURN(lock_, FolderLock::Take(folder_->path()));
   } else {
     folder_.emplace(options_.run_dir);
+    folder_->RemoveUnfinished();
   }
   // From here on the term's number is taken, whoever dies; until it begins the job is where the
   // term before ended.
@@ -276,7 +284,9 @@ absl::Status CoordinatorServer::OpenFiles() {
     files_->KeepWritten();
     files_->RemovePartsFolder();  // of a term that was killed
   }
-  return WriteFileAtomically(folder_->AddressFile(), address() + "\n");
+  const std::string listens = address() + "\n";
+  if (Holds(folder_->AddressFile(), listens)) return absl::OkStatus();
+  return WriteFileAtomically(folder_->AddressFile(), listens);
 }
 
 absl::Status CoordinatorServer::WriteKeys() {
@@ -289,8 +299,12 @@ absl::Status CoordinatorServer::WriteKeys() {
     service_.SetToken(std::move(token));
     return absl::OkStatus();
   }
-  RUBATO_RETURN_IF_ERROR(WritePrivateFile(folder_->TokenFile(), operators->ToText() + "\n"));
-  return WritePrivateFile(folder_->WorkerKeyFile(), workers->ToText() + "\n");
+  const auto keep = [](const std::string& path, const JobKey& key) {
+    const std::string text = key.ToText() + "\n";
+    return Holds(path, text) ? absl::OkStatus() : WritePrivateFile(path, text);
+  };
+  RUBATO_RETURN_IF_ERROR(keep(folder_->TokenFile(), *operators));
+  return keep(folder_->WorkerKeyFile(), *workers);
 }
 
 ClusterService::Outlets CoordinatorServer::Outlets() {

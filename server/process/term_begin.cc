@@ -134,8 +134,21 @@ absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptio
        {folder.AddressFile(), folder.SummaryFile(), folder.ParametersFile()}) {
     if (access(file.c_str(), F_OK) == 0) return HoldsRun(run_dir, file);
   }
+  for (const std::string& file : {folder.TokenFile(), folder.WorkerKeyFile()}) {
+    if (access(file.c_str(), F_OK) != 0) continue;
+    return absl::AlreadyExistsError(absl::StrCat("--run-dir ", run_dir, ": the run would write ",
+                                                 file, ", which exists; expected a new folder"));
+  }
+  folder.KeepWhatIsThere();
   if (access(folder.JobFile().c_str(), F_OK) != 0) {
     RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.JobFile(), ResolvedYaml(job)));
+    return folder;
+  }
+  const absl::StatusOr<proto::Job> there = LoadJob(folder.JobFile(), {}, /*environment=*/{});
+  if (!there.ok() || JobDigest(*there) != JobDigest(job)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "--run-dir ", run_dir, ": ", folder.JobFile(),
+        " is another job than this one with its --set and environment; expected a new folder"));
   }
   return folder;
 }

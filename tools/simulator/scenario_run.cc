@@ -143,8 +143,6 @@ absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
     if (watch_.has_met_target()) ++coverage->met_targets;
     if (watch_.has_reached_time()) ++coverage->reached_times;
     if (watch_.stopped() == "paused") ++coverage->stopped_in_pauses;
-    // The second signal ends it at once.
-    if (is_interrupted_ && watch_.signals() > 1) return false;
     if (invariants_.view().number() == 0 && (end_.ok() || is_interrupted_)) return false;
     // Nobody is left to finish what is begun.
     if (simulation_.coordinator().Status(SimStart()).members_size() == 0) {
