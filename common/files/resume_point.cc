@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/files/checkpoint.h"
+#include "common/files/run_folder.h"
 
 namespace rubato {
 namespace {
@@ -27,7 +28,10 @@ std::string NewestCheckpoint(const std::string& runs, const std::string& name,
   }
   std::sort(paths.rbegin(), paths.rend());
   for (const std::string& path : paths) {
-    if (!fs::is_directory(path + "/checkpoints", error)) continue;
+    // Without these it is a simulated one, whose workers were not there.
+    const RunFolder run(path);
+    if (!fs::exists(run.StateFile(), error) && !fs::exists(run.TermFile(), error)) continue;
+    if (!fs::is_directory(run.CheckpointFolder(), error)) continue;
     const absl::StatusOr<std::string> checkpoint = FindCheckpoint(path, warnings);
     if (checkpoint.ok()) return *checkpoint;
   }

@@ -7,6 +7,7 @@
 
 #include "common/base/status_matchers.h"
 #include "common/files/checkpoint.h"
+#include "common/files/run_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -36,6 +37,7 @@ class ResumePointTest : public ::testing::Test {
     const auto path =
         WriteCheckpoint(runs_ + "/" + run + "/checkpoints", manifest, "", layout, state);
     RUBATO_EXPECT_OK(path);
+    RUBATO_EXPECT_OK(WriteFileAtomically(RunFolder(runs_ + "/" + run).StateFile(), "{}"));
     return *path;
   }
 
@@ -61,6 +63,13 @@ TEST_F(ResumePointTest, IsTheNewestWholeCheckpointOfTheNewestRunThatHasOne) {
   EXPECT_THAT(warnings_[0], HasSubstr("step-00000020"));
   EXPECT_EQ(*Find(proto::Checkpoint::RESUME_REQUIRED), expected);
   EXPECT_EQ(*Find(proto::Checkpoint::RESUME_NEVER), "");
+}
+
+TEST_F(ResumePointTest, ASimulatedRunIsNone) {
+  const std::string expected = Write("job-20261121T075901Z-3fa9", 900);
+  Write("job-20261122T075901Z-0000", 10);
+  fs::remove(RunFolder(runs_ + "/job-20261122T075901Z-0000").StateFile());
+  EXPECT_EQ(*Find(proto::Checkpoint::RESUME_AUTO), expected);
 }
 
 TEST_F(ResumePointTest, TheFlagBeatsTheJob) {

@@ -5,7 +5,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -71,15 +76,25 @@ std::string AuthorityFolder(const std::string& folder) { return In(folder, "auth
 absl::Status MakeCertificates(const std::string& folder, absl::Duration time, absl::Time now) {
   RUBATO_RETURN_IF_ERROR(MakeFolderIfNeeded(folder));
   const std::string authority_folder = AuthorityFolder(folder);
+  std::vector<std::string> made;
+  // Half of them would be of no use, and in the way of another try.
+  auto remove = absl::MakeCleanup([&made] {
+    std::error_code error;
+    for (const std::string& path : made) std::filesystem::remove_all(path, error);
+  });
   RUBATO_RETURN_IF_ERROR(MakeFolder(authority_folder));
+  made.push_back(authority_folder);
   for (const Role role : kRoles) {
     RUBATO_RETURN_IF_ERROR(MakeFolder(In(folder, RoleName(role))));
+    made.push_back(In(folder, RoleName(role)));
   }
   const CertificateAndKey authority = MakeAuthority(ValidFor(std::max(time, Days(kMaxDays)), now));
   RUBATO_RETURN_IF_ERROR(WritePrivateFile(In(authority_folder, kAuthorityKeyFile), authority.key));
   RUBATO_RETURN_IF_ERROR(
       WriteFileAtomically(In(authority_folder, kAuthorityFile), authority.certificate));
-  return RenewCertificates(folder, authority_folder, time, now);
+  RUBATO_RETURN_IF_ERROR(RenewCertificates(folder, authority_folder, time, now));
+  std::move(remove).Cancel();
+  return absl::OkStatus();
 }
 
 absl::Status RenewCertificates(const std::string& folder, const std::string& authority_folder,

@@ -493,6 +493,8 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
   const int least = plan_.job.cluster().workers().min();
   const int workers = launcher_.running("worker");
   if (workers >= least && display.last_change() + kQuiet > now) {
+    silent_since_ = absl::InfiniteFuture();
+    missing_since_.clear();
     display.SetNotice("");
     return absl::OkStatus();
   }

@@ -29,7 +29,8 @@ bool IsCheckpoint(const std::string& path) {
 
 absl::StatusOr<FoundParameters> OpenFile(const std::string& path) {
   RUBATO_ASSIGN_OR_RETURN(SafetensorsReader file, SafetensorsReader::Open(path));
-  FoundParameters found{std::move(file), fs::path(path).parent_path().string(), std::nullopt};
+  const fs::path folder = fs::path(path).parent_path();
+  FoundParameters found{std::move(file), folder.empty() ? "." : folder.string(), std::nullopt};
   if (IsCheckpoint(found.folder)) {
     RUBATO_ASSIGN_OR_RETURN(found.manifest, CheckCheckpoint(found.folder));
   }

@@ -25,9 +25,9 @@ namespace fs = std::filesystem;
 
 absl::Status CopyMetrics(const Resume& resume, const std::string& to) {
   if (resume.checkpoint.empty()) return absl::OkStatus();
-  const std::string run = fs::path(resume.checkpoint).parent_path().parent_path().string();
-  const std::string from = RunFolder(run).MetricsFile();
   std::error_code error;
+  const fs::path checkpoint = fs::absolute(resume.checkpoint, error);
+  const std::string from = RunFolder(checkpoint.parent_path().parent_path()).MetricsFile();
   if (!fs::exists(from, error)) return absl::OkStatus();
   RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(from));
   // Those that the metrics go on from: what is computed again is counted again.

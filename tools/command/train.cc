@@ -94,9 +94,9 @@ std::string HowToGoOn(const Options& options, const RunFolder& folder, absl::str
   return absl::StrCat(before, "go on with: ", GoOn(options, folder));
 }
 
-// `head` is the process that coordinates.
-absl::Status PrintSummary(const Options& options, const Plan& plan, const RunFolder& folder,
-                          const std::string& head) {
+// The exit code. `head` is the process that coordinates.
+absl::StatusOr<int> PrintSummary(const Options& options, const Plan& plan, const RunFolder& folder,
+                                 const std::string& head) {
   const absl::StatusOr<std::string> json = ReadSmallFile(folder.SummaryFile());
   if (!json.ok()) {
     return absl::InternalError(
@@ -108,8 +108,7 @@ absl::Status PrintSummary(const Options& options, const Plan& plan, const RunFol
   RUBATO_ASSIGN_OR_RETURN(
       const std::string text,
       SummaryText(*json, folder.path(), Suggestions(options, plan, folder, is_stopped)));
-  std::fputs(text.c_str(), stdout);
-  return absl::OkStatus();
+  return PrintResult(text);
 }
 
 // Refuses a disk that has no room for what comes at the end, when it would be too late.
@@ -178,12 +177,12 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
       if (const std::string how = HowToGoOn(options, folder, ""); !how.empty()) Say(log, how);
       return ExitCode(InterruptedBy(launcher.interrupted_by()));
     default:
-      RUBATO_RETURN_IF_ERROR(PrintSummary(options, plan, folder, run.head_name()));
+      RUBATO_ASSIGN_OR_RETURN(const int code, PrintSummary(options, plan, folder, run.head_name()));
       if (const std::optional<Failure> late = run.LateFailure(); late.has_value()) {
         PrintFailure(log, run, *late);
         return late->exit_code;
       }
-      return 0;
+      return code;
   }
 }
 
