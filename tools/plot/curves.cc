@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -22,27 +23,27 @@ namespace fs = std::filesystem;
 
 constexpr char kTrain[] = "train";
 
-// Of each curve the values below `size`.
-void Cut(Curves* curves, size_t size) {
-  for (auto& [name, values] : *curves) values.resize(std::min(values.size(), size));
-}
-
-// The first of these steps, which rise, that is above `step`.
-size_t FirstAbove(const std::vector<double>& steps, double step) {
-  return static_cast<size_t>(std::upper_bound(steps.begin(), steps.end(), step) - steps.begin());
-}
+// The curves, and how far the run was at each line: samples, or steps where no line tells samples.
+struct Parsed {
+  RunCurves run;
+  std::map<std::string, std::vector<double>> places;  // by kind; each rises
+};
 
 // The run went back: the training lines from `size` on do not count any more, nor do tests of
-// parameters behind `step`.
-void GoBack(RunCurves* run, size_t size, double step) {
-  while (!run->seams.empty() && run->seams.back() >= size) run->seams.pop_back();
-  run->seams.push_back(size);
-  for (auto& [kind, curves] : run->kinds) {
-    Cut(&curves, kind == kTrain ? size : FirstAbove(curves["step"], step));
+// parameters behind `place`.
+void GoBack(Parsed* parsed, size_t size, double place) {
+  std::vector<size_t>& seams = parsed->run.seams;
+  while (!seams.empty() && seams.back() >= size) seams.pop_back();
+  seams.push_back(size);
+  for (auto& [kind, places] : parsed->places) {
+    const auto behind = std::upper_bound(places.begin(), places.end(), place);
+    const size_t kept = kind == kTrain ? size : static_cast<size_t>(behind - places.begin());
+    places.resize(kept);
+    for (auto& [name, values] : parsed->run.kinds[kind]) values.resize(kept);
   }
 }
 
-bool AddLine(absl::string_view text, RunCurves* run) {
+bool AddLine(absl::string_view text, Parsed* parsed) {
   const nlohmann::json line = ParseJson(text);
   if (!line.is_object()) return false;
   const auto kind = line.find("kind");
@@ -50,27 +51,30 @@ bool AddLine(absl::string_view text, RunCurves* run) {
   if (kind == line.end() || !kind->is_string() || step == line.end() || !step->is_number()) {
     return false;
   }
-  Curves& curves = run->kinds[kind->get<std::string>()];
-  const std::vector<double>& steps = curves["step"];
-  const double now = step->get<double>();
+  const auto samples = line.find("samples");
+  // On arrival a step is so many samples, and several lines may be of one.
+  const double now =
+      samples != line.end() && samples->is_number() ? samples->get<double>() : step->get<double>();
+  std::vector<double>& places = parsed->places[kind->get<std::string>()];
   // Tests run beside each other, so the result of a later one may come first.
-  size_t place = FirstAbove(steps, now);
-  const bool is_known = place > 0 && steps[place - 1] == now;
-  if (is_known) --place;
-  if (*kind == kTrain && place < steps.size()) GoBack(run, place, now);
-  const bool replaces = place < steps.size() && is_known;
+  const auto at = std::lower_bound(places.begin(), places.end(), now);
+  const size_t index = static_cast<size_t>(at - places.begin());
+  if (*kind == kTrain && at != places.end()) GoBack(parsed, index, now);
+  const bool replaces = index < places.size() && places[index] == now;
+  if (!replaces) places.insert(places.begin() + static_cast<std::ptrdiff_t>(index), now);
+  Curves& curves = parsed->run.kinds[kind->get<std::string>()];
   for (const Figure& figure : Figures()) {
     if (figure.use == Figure::Use::kRecord) continue;
     const std::string name(figure.name);
     const auto value = line.find(name);
     const bool is_number = value != line.end() && value->is_number();
     std::vector<double>& values = curves[name];
-    const auto at = values.begin() + static_cast<std::ptrdiff_t>(place);
+    const auto to = values.begin() + static_cast<std::ptrdiff_t>(index);
     const double number = is_number ? value->get<double>() : std::nan("");
     if (replaces) {
-      *at = number;
+      *to = number;
     } else {
-      values.insert(at, number);
+      values.insert(to, number);
     }
   }
   return true;
@@ -86,14 +90,14 @@ std::string ModeOf(const std::string& job_file) {
 }  // namespace
 
 RunCurves ParseCurves(absl::string_view text) {
-  RunCurves run;
+  Parsed parsed;
   while (!text.empty()) {
     const size_t end = text.find('\n');
     if (end == absl::string_view::npos) break;
-    if (end > 0 && !AddLine(text.substr(0, end), &run)) ++run.skipped;
+    if (end > 0 && !AddLine(text.substr(0, end), &parsed)) ++parsed.run.skipped;
     text.remove_prefix(end + 1);
   }
-  return run;
+  return std::move(parsed.run);
 }
 
 absl::StatusOr<RunCurves> ReadCurves(const std::string& path) {

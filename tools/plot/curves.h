@@ -12,7 +12,7 @@
 
 namespace rubato {
 
-// The axes and curves of server/run/figures.h by name, all of one length, by rising step. NaN
+// The axes and curves of server/run/figures.h by name, all of one length, by rising samples. NaN
 // stands for what is null or missing.
 using Curves = std::map<std::string, std::vector<double>>;
 

@@ -102,6 +102,19 @@ TEST(CurvesTest, TestsThatEndInAnotherOrderAreAllShown) {
   EXPECT_THAT(ParseCurves(text).kinds.at("eval").at("loss"), ElementsAre(9, 12, 2));
 }
 
+// On arrival a step is train.batch_size samples, and a contribution may be fewer.
+TEST(CurvesTest, LinesOfOneStepAreNoReturn) {
+  std::string text;
+  for (const int samples : {16, 32, 48, 64, 80}) {
+    absl::StrAppend(&text, R"({"kind":"train","loss":1,"step":)", samples / 48, R"(,"samples":)",
+                    samples, "}\n");
+  }
+  EXPECT_THAT(ParseCurves(text).kinds.at("train").at("step"), ElementsAre(0, 0, 1, 1, 1));
+  EXPECT_THAT(ParseCurves(text).seams, ElementsAre());
+  absl::StrAppend(&text, R"({"kind":"train","loss":1,"step":1,"samples":64})", "\n");
+  EXPECT_THAT(ParseCurves(text).seams, ElementsAre(3));
+}
+
 TEST(CurvesTest, ARunIsCalledAsItsFolder) {
   const std::string folder = NewFolder(kLines);
   const std::string link = folder + "-link";
