@@ -60,4 +60,13 @@ std::string Printable(absl::string_view text) {
   return printable;
 }
 
+bool IsUtf8(absl::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = First(text).bytes;
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
 }  // namespace rubato

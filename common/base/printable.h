@@ -13,6 +13,9 @@ namespace rubato {
 // line.
 std::string Printable(absl::string_view text);
 
+// Of RFC 3629: without surrogates and forms that are longer than needed.
+bool IsUtf8(absl::string_view text);
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_BASE_PRINTABLE_H_

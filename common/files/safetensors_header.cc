@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/json.h"
+#include "common/base/printable.h"
 #include "common/base/status.h"
 
 namespace rubato {
@@ -36,12 +37,6 @@ constexpr DtypeRow kDtypes[] = {
     {Dtype::kU32, "U32", 4},   {Dtype::kU16, "U16", 2}, {Dtype::kU8, "U8", 1},
     {Dtype::kBool, "BOOL", 1},
 };
-
-bool IsUtf8(const std::string& text) {
-  if (std::all_of(text.begin(), text.end(), absl::ascii_isascii)) return true;
-  const std::string dumped = JsonText(Json(text));
-  return Json::parse(dumped).get_ref<const std::string&>() == text;
-}
 
 // Bytes of a tensor, or nothing if they cannot be counted.
 std::optional<int64_t> CheckedBytes(Dtype dtype, absl::Span<const int64_t> shape) {

@@ -128,6 +128,7 @@ TEST(ManifestsTest, AScriptRunsInItsOwnImage) {
   proto::Job job = MakeJob();
   job.add_script("python3");
   job.add_script("train.py");
+  job.add_script("$(HOME)");  // which is no variable for `rubato train`
   job.mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
   Options options = MakeOptions();
   options.worker_image = "example.org/net:1";
@@ -135,7 +136,7 @@ TEST(ManifestsTest, AScriptRunsInItsOwnImage) {
   const Json workers = Named(model, "Job", "-workers");
   const Json worker = ContainerOf(workers);
   EXPECT_EQ(worker["image"], "example.org/net:1");
-  EXPECT_EQ(worker["command"], Json::array({"python3", "train.py"}));
+  EXPECT_EQ(worker["command"], Json::array({"python3", "train.py", "$$(HOME)"}));
   EXPECT_FALSE(worker.contains("args"));
   EXPECT_FALSE(worker.contains("workingDir"));  // the image's, where its files are
   std::map<std::string, Json> variables;

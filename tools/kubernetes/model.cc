@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/digest.h"
+#include "common/base/printable.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "tools/kubernetes/manifests.h"
@@ -144,6 +145,13 @@ absl::Status PlaceData(Model* model) {
           ", expected behind the colon the folder in the pods where it is mounted, such as /data"));
     }
   }
+  for (const char* mounted : {"/tmp", "/dev/shm", kJobFolder, kCertificatesFolder, kRunsFolder}) {
+    if (has_claim && fs::path(folder + "/").lexically_normal() == fs::path(mounted) / "") {
+      return absl::InvalidArgumentError(absl::StrCat("--data-claim: found ", options.data_claim,
+                                                     ", and ", mounted,
+                                                     " is a folder that pods have already"));
+    }
+  }
   if (has_claim || has_command) model->data_volume = folder;
   const bool reads = data.has_path(), initial = net.has_init_from();
   if (!reads && !initial) {
@@ -201,6 +209,23 @@ absl::Status CheckScript(const proto::Job& job) {
       "model: found script, and no `script` that the workers run, such as [python3, train.py]");
 }
 
+// Kubernetes takes no other text.
+absl::Status CheckUtf8(const proto::Job& job, const Options& options) {
+  const std::pair<const char*, std::string> texts[] = {
+      {"--data-claim", options.data_claim},
+      {"--data-command", options.data_command},
+      {"--data-path", options.data_path},
+      {"the job", ResolvedYaml(job)},
+  };
+  for (const auto& [name, text] : texts) {
+    if (!IsUtf8(text)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": found bytes that are not UTF-8 text, which manifests must be"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::string Digest(const Model& model) {
   std::string text;
   for (const Json& document : Manifests(model)) absl::StrAppend(&text, document.dump(), "\n");
@@ -218,6 +243,7 @@ absl::StatusOr<Model> MakeModel(proto::Job job, const Options& options, const Si
   if (!options.worker_image.empty()) {
     RUBATO_RETURN_IF_ERROR(CheckImage("--worker-image", options.worker_image));
   }
+  RUBATO_RETURN_IF_ERROR(CheckUtf8(job, options));
   RUBATO_RETURN_IF_ERROR(CheckScript(job));
   RUBATO_RETURN_IF_ERROR(CheckGpus(job.device(), options.gpus));
   RUBATO_RETURN_IF_ERROR(CheckResume(job.checkpoint()));

@@ -76,6 +76,15 @@ TEST(ModelTest, MistakesAreOneSentence) {
       {[](proto::Job* j, Options*) { j->mutable_data()->set_path("/here"); },
        "data.path: found /here, a path of this machine"},
       {[](proto::Job*, Options* o) { o->data_claim = "x"; }, "--data-claim: the job draws"},
+      {[](proto::Job*, Options* o) { o->data_command = "echo \xe9"; },
+       "--data-command: found bytes that are not UTF-8 text"},
+      {[](proto::Job* job, Options*) { job->set_name("\xe9"); },
+       "the job: found bytes that are not UTF-8 text"},
+      {[](proto::Job* job, Options* o) {
+         job->mutable_data()->set_path("/d");
+         o->data_claim = "x:/tmp/";
+       },
+       "--data-claim: found x:/tmp/, and /tmp is a folder that pods have already"},
       {[](proto::Job* j, Options* o) {
          j->mutable_data()->set_path("/here");
          o->data_claim = "x:data";
@@ -92,7 +101,8 @@ TEST(ModelTest, MistakesAreOneSentence) {
     Options options = MakeOptions();
     mistake.make(&job, &options);
     EXPECT_THAT(MakeModel(job, options, MakeSizes()),
-                IsError(absl::StatusCode::kInvalidArgument, HasSubstr(mistake.sentence)));
+                IsError(absl::StatusCode::kInvalidArgument, HasSubstr(mistake.sentence)))
+        << mistake.sentence;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "tools/kubernetes/manifests.h"
 #include "tools/kubernetes/places.h"
 
@@ -28,6 +29,9 @@ Json Mount(const std::string& name, const std::string& path, bool read_only) {
   return mount;
 }
 
+// In `command` Kubernetes makes $(NAME) the value of a variable, and $$ a $.
+std::string AsItStands(const std::string& text) { return absl::StrReplaceAll(text, {{"$", "$$"}}); }
+
 bool IsServer(Group group) { return group != Group::kWorkers; }
 
 // Whether the containers run a script, which begins a rubato-worker by itself.
@@ -36,7 +40,9 @@ bool RunsScript(const Model& model, Group group) { return !IsServer(group) && mo
 Json Command(const Model& model, Group group) {
   if (RunsScript(model, group)) {
     // As it stands in the job: the image's folder is that of its files.
-    return Json(std::vector<std::string>(model.job.script().begin(), model.job.script().end()));
+    Json words = Json::array();
+    for (const std::string& word : model.job.script()) words.push_back(AsItStands(word));
+    return words;
   }
   return Json::array({IsServer(group) ? "rubato-server" : "rubato-worker"});
 }
@@ -221,7 +227,7 @@ Json Container(const Model& model, Group group) {
 Json FillData(const Model& model) {
   return {{"name", "data"},
           {"image", model.WorkerImage()},
-          {"command", Json::array({"sh", "-c", model.options.data_command})},
+          {"command", Json::array({"sh", "-c", AsItStands(model.options.data_command)})},
           {"workingDir", model.data_volume},
           {"env", Json::array({{{"name", "HOME"}, {"value", "/tmp"}}})},
           {"resources", Resources(model, Group::kWorkers)},
