@@ -54,6 +54,7 @@ class Checks {
     CheckTimes();
     CheckModes();
     CheckEvaluation();
+    CheckStopWhen();
     CheckMetric("train.stop_when.metric", job_.train().has_stop_when(),
                 job_.train().stop_when().metric());
     CheckMetric("checkpoint.keep_best.metric", job_.checkpoint().has_keep_best(),
@@ -254,6 +255,17 @@ class Checks {
     if (is_given && metric == proto::METRIC_EVAL_ACCURACY &&
         job_.loss().name() == proto::Loss::NAME_MSE && Sound({key, "loss"})) {
       report_.Add(key, "found eval/accuracy beside loss: mse, expected eval/loss");
+    }
+  }
+
+  void CheckStopWhen() {
+    const proto::StopWhen& stop = job_.train().stop_when();
+    if (!Sound({"train.stop_when"}) || stop.metric() != proto::METRIC_EVAL_ACCURACY) return;
+    if (stop.has_at_least() && stop.at_least() > 1) {
+      report_.Add("train.stop_when.at_least",
+                  absl::StrCat("found ", stop.at_least(),
+                               ", expected at most 1: eval/accuracy is a "
+                               "part of the examples"));
     }
   }
 

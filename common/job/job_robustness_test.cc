@@ -119,7 +119,7 @@ TEST(JobRobustnessTest, AFewLinesThatUnfoldToBillionsAreHarmless) {
   }
   absl::StrAppend(&text, "model: {layers: *a59}\n", "data: &d {format: *d, normalize: *d}\n");
   EXPECT_THAT(Load(text), IsError(absl::StatusCode::kInvalidArgument,
-                                  HasSubstr("model.layers[0]: found a list, expected flatten")));
+                                  HasSubstr("found aliases (*) within what they stand for")));
 }
 
 TEST(JobRobustnessTest, DeepNestingIsRefused) {

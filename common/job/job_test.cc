@@ -220,6 +220,12 @@ TEST(LoadJobTest, AModelIsItsLayersOrAName) {
       {"cn", "expected none, mlp, cnn, lenet, char_gpt, resnet20, resnet18 or script"},
       {"{layers: [{residual: {layers: []}}]}",
        "model.layers[0].residual.layers: found an empty list"},
+      // It would be the default, in the run's own job file too.
+      {"{preset: mlp, hidden: []}", "model.hidden: found an empty list, expected"},
+      {"{preset: mlp}\noptimizer: {name: adam, betas: []}",
+       "optimizer.betas: found an empty list, expected"},
+      {"{layers: [batch_norm: {eps: 1e-46}]}",
+       "model.layers[0].batch_norm.eps: found 1e-46, expected a number at least 1e-30"},
   };
   for (const auto& [model, sentence] : kMistakes) {
     EXPECT_THAT(load(model), IsError(absl::StatusCode::kInvalidArgument, HasSubstr(sentence)))

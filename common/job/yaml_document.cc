@@ -88,6 +88,20 @@ std::string Explain(const std::string& message) {
   return absl::Utf8SafeCEscape(message);  // it may repeat what it met
 }
 
+// Whether reading it comes to an end soon: by aliases a node may be in itself, or many times in
+// others. `values` are those that may still come.
+bool IsFinite(const YAML::Node& node, int depth, int64_t* values) {
+  constexpr int kMostDepth = 100;
+  if (depth > kMostDepth || --*values < 0) return false;
+  for (const auto& entry : node) {
+    const bool is_finite = node.IsMap() ? IsFinite(entry.first, depth + 1, values) &&
+                                              IsFinite(entry.second, depth + 1, values)
+                                        : IsFinite(entry, depth + 1, values);
+    if (!is_finite) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 absl::StatusOr<YAML::Node> ParseYaml(absl::string_view text, TextPosition* where) {
@@ -109,7 +123,13 @@ absl::StatusOr<YAML::Node> ParseYaml(absl::string_view text, TextPosition* where
                                : "broken YAML: found something that does not belong to what is "
                                  "above it");
     }
-    return YAML::Load(copy);
+    const YAML::Node node = YAML::Load(copy);
+    int64_t values = 100'000;
+    if (!IsFinite(node, 0, &values)) {
+      return error(YAML::Mark(),
+                   "found aliases (*) within what they stand for, or too much in all");
+    }
+    return node;
   } catch (const YAML::DeepRecursion& e) {
     return error(e.mark, "broken YAML: nested too deeply");
   } catch (const YAML::Exception& e) {

@@ -247,9 +247,9 @@ void YamlReader::ReadField(const YAML::Node& value, const std::string& key, cons
     }
     return;
   }
-  const bool empty_but_required = value.IsSequence() && value.begin() == value.end() &&
-                                  field.options().GetExtension(proto::required);
-  if (!value.IsSequence() || empty_but_required) {
+  const bool needs_any = field.options().GetExtension(proto::required) ||
+                         field.options().HasExtension(proto::default_yaml);
+  if (!value.IsSequence() || (needs_any && value.begin() == value.end())) {
     Reject(value, key, place, ListExpectation(field));
     return;
   }

@@ -24,8 +24,9 @@ absl::Status CheckSetting(absl::string_view key, double found, double at_least, 
 
 absl::Status CheckSetting(absl::string_view key, double found, double at_least) {
   if (found >= at_least && found <= std::numeric_limits<float>::max()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("optimizer.", key, ": found ", found, ", expected at least ", at_least));
+  return absl::InvalidArgumentError(absl::StrCat("optimizer.", key, ": found ", found,
+                                                 ", expected at least ", at_least, " and at most ",
+                                                 std::numeric_limits<float>::max()));
 }
 
 }  // namespace rubato

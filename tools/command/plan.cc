@@ -235,12 +235,16 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   }
   RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(small));
   const int64_t drawings = job.data().train_size();
+  if (drawn) RUBATO_RETURN_IF_ERROR(CheckValidation(job.data(), drawings));
   plan.validation_samples = drawn ? ValidationSize(job.data(), drawings) : data.validation.size();
   plan.train_samples = drawn ? drawings - plan.validation_samples : data.train.size();
   plan.test_samples = drawn ? job.data().test_size() : data.test.size();
   const ExampleShape& shape = data.train.shape();
   RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveOf(job, data));
   RUBATO_ASSIGN_OR_RETURN(plan.layout, LayoutOf(job.model(), shape.dimensions(), objective));
+  if (const absl::Status fits = CheckLayout(plan.layout); !fits.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("model: ", fits.message()));
+  }
   const int64_t micro_batch = job.train().batch_size() / job.train().micro_batches();
   RUBATO_ASSIGN_OR_RETURN(
       plan.sizes.training_bytes,
@@ -267,12 +271,13 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   }
   const Placement placement = Placement::Even(SpaceOf(job, plan.layout), job.cluster().servers());
   RUBATO_RETURN_IF_ERROR(PlanServerMemory(job, placement, 0).status());
+  RUBATO_RETURN_IF_ERROR(ParameterGroups::Create(ServerOptimizer(job), plan.layout).status());
   RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
   plan.result_bytes =
       plan.sizes.values * kValueBytes * (2 + static_cast<int64_t>(optimizer.slots().size()));
   plan.notes = data.notes;
   plan.columns = data.columns;
-  plan.normalization = data.normalization;
+  if (!drawn) plan.normalization = data.normalization;  // one drawing does not tell it
   plan.classes = data.classes;
   plan.job = std::move(job);
   return plan;

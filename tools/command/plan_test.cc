@@ -170,7 +170,24 @@ TEST(PlanTest, TotalSamplesFollowsTheUnitOfUntil) {
   EXPECT_EQ(TotalSamples(*MakePlan(job)), 7);
 }
 
+TEST(PlanTest, OfDrawnDataOneDrawingTellsNoMeans) {
+  proto::Job job = MakeJob();
+  job.mutable_data()->mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
+  const auto plan = MakePlan(job);
+  RUBATO_ASSERT_OK(plan);
+  EXPECT_THAT(DryRunText(*plan), Not(HasSubstr("normalize: auto:")));
+}
+
 TEST(PlanTest, MistakesInDataAndModelAreErrors) {
+  proto::Job few = MakeJob();
+  few.mutable_data()->mutable_validation()->set_fraction(1e-6);
+  EXPECT_THAT(MakePlan(few), IsError(absl::StatusCode::kInvalidArgument,
+                                     HasSubstr("data.validation.fraction: found 1e-06, which is 0 "
+                                               "of 6000 examples")));
+  proto::Job steep = MakeJob();
+  steep.mutable_optimizer()->set_learning_rate(1e39);
+  EXPECT_THAT(MakePlan(steep), IsError(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("optimizer.learning_rate: found 1e+39")));
   proto::Job unfit = MakeJob();
   unfit.mutable_model()->mutable_layers()->DeleteSubrange(0, 1);  // no flatten
   EXPECT_THAT(MakePlan(unfit), IsError(absl::StatusCode::kInvalidArgument, HasSubstr("linear")));

@@ -223,7 +223,7 @@ absl::Status Table::AddRecord(const CsvReader& reader, const Places& places, Fil
       return Missing(reader, categorical_[i], field, "a text label",
                      "data.impute: drop leaves such lines out; mean is for numbers only");
     }
-    file->labels.push_back(names_[i].Number(field));
+    file->labels.push_back(names_[i].Number(absl::StripAsciiWhitespace(field)));
   }
   ++file->rows;
   return absl::OkStatus();

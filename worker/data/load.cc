@@ -112,6 +112,11 @@ int64_t ValidationSize(const proto::Data& config, int64_t size) {
   return config.has_validation() ? FractionOf(size, config.validation().fraction()) : 0;
 }
 
+absl::Status CheckValidation(const proto::Data& config, int64_t size) {
+  if (!config.has_validation()) return absl::OkStatus();
+  return CheckFraction(config.validation().fraction(), "data.validation.fraction", size);
+}
+
 absl::StatusOr<Data> LoadData(const proto::Job& job) {
   if (IsScript(job)) {
     return absl::FailedPreconditionError(

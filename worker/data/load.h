@@ -26,6 +26,8 @@ struct Data {
 
 // How many of `size` examples the job keeps apart as validation.
 int64_t ValidationSize(const proto::Data& config, int64_t size);
+// InvalidArgument if those would be none, or all.
+absl::Status CheckValidation(const proto::Data& config, int64_t size);
 
 // `job` as LoadJob makes it: its data, seed and loss are read. NotFound, FailedPrecondition or
 // InvalidArgument, in one sentence, if the files that it names, or keys beside them, are wrong.

@@ -16,6 +16,14 @@ int64_t FractionOf(int64_t size, double fraction) {
   return static_cast<int64_t>(std::floor(static_cast<double>(size) * fraction + 0.5));
 }
 
+absl::Status CheckFraction(double fraction, absl::string_view what, int64_t size) {
+  const int64_t wanted = FractionOf(size, fraction);
+  if (wanted > 0 && wanted < size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, ": found ", fraction, ", which is ", wanted,
+                                                 " of ", size,
+                                                 " examples, expected at least one and not all"));
+}
+
 namespace {
 
 // Takes the rows that are `taken`, each of `size` values, out of `rows`.
@@ -39,15 +47,6 @@ std::vector<Value> TakeRows(const std::vector<bool>& taken, int64_t size,
   return result;
 }
 
-// How many of them the fraction is.
-absl::StatusOr<int64_t> Wanted(double fraction, absl::string_view what, int64_t size) {
-  const int64_t wanted = FractionOf(size, fraction);
-  if (wanted > 0 && wanted < size) return wanted;
-  return absl::InvalidArgumentError(absl::StrCat(what, ": found ", fraction, ", which is ", wanted,
-                                                 " of ", size,
-                                                 " examples, expected at least one and not all"));
-}
-
 // Takes out those of them that are `taken`. What stays stays where it is: there need not be memory
 // for it twice.
 Examples Take(const std::vector<bool>& taken, Examples* examples) {
@@ -67,7 +66,8 @@ Examples Take(const std::vector<bool>& taken, Examples* examples) {
 absl::StatusOr<Examples> TakeFraction(double fraction, uint64_t key, absl::string_view what,
                                       Examples* examples) {
   const int64_t size = examples->size();
-  RUBATO_ASSIGN_OR_RETURN(const int64_t wanted, Wanted(fraction, what, size));
+  RUBATO_RETURN_IF_ERROR(CheckFraction(fraction, what, size));
+  const int64_t wanted = FractionOf(size, fraction);
   const Permutation order(key, static_cast<uint64_t>(size));
   std::vector<bool> taken(size);
   for (int64_t i = 0; i < wanted; ++i) taken[order(i)] = true;
@@ -76,7 +76,8 @@ absl::StatusOr<Examples> TakeFraction(double fraction, uint64_t key, absl::strin
 
 absl::StatusOr<Examples> TakeEnd(double fraction, absl::string_view what, Examples* examples) {
   const int64_t size = examples->size();
-  RUBATO_ASSIGN_OR_RETURN(const int64_t wanted, Wanted(fraction, what, size));
+  RUBATO_RETURN_IF_ERROR(CheckFraction(fraction, what, size));
+  const int64_t wanted = FractionOf(size, fraction);
   std::vector<bool> taken(size);
   std::fill(taken.end() - wanted, taken.end(), true);
   return Take(taken, examples);

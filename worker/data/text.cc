@@ -63,7 +63,7 @@ absl::StatusOr<Source> ReadText(const proto::Data& config) {
   }
   const int64_t context = config.context();
   const int64_t count = (static_cast<int64_t>(characters.size()) - 1) / context;
-  if (count == 0) {
+  if (count <= 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         config.path(), ": holds ", characters.size(), " characters, expected at least ",
         context + 1, ": those of an example (data.context) and the next"));
