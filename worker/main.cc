@@ -1,8 +1,5 @@
 // rubato-worker: computes gradients for a job.
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -11,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/flags.h"
 #include "common/base/last_words.h"
-#include "common/base/last_words_file.h"
 #include "common/base/log.h"
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
@@ -75,15 +71,6 @@ void SayThatItLeft(const absl::Status& why, const std::optional<rubato::Log>& lo
   }
 }
 
-// For `rubato train`.
-void NoteThatScriptKnows() {
-  const char* const path = std::getenv(rubato::kKnowsEndVariable);
-  const int fd = path == nullptr ? -1 : open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return;
-  rubato::WriteAll(fd, "1");
-  close(fd);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -129,7 +116,6 @@ int main(int argc, char** argv) {
     rubato::ScriptChannel channel(script_socket, script_memory);
     const absl::Status status = Work(config, overrides, delays, options, &channel, &signals, &log);
     rubato::EndScript(status, &channel);  // who says it
-    if (status.ok()) NoteThatScriptKnows();
     return rubato::ExitCode(status);
   }
   const absl::Status status = Work(config, overrides, delays, options, nullptr, &signals, &log);

@@ -439,7 +439,7 @@ TEST(JobMistakesTest, BrokenYamlGivesOneLine) {
        "3:3: broken YAML: found a line that is not indented like its map"},
       {"name: *x\n", "1:7: broken YAML: found an alias (*) without its anchor (&)"},
       {"model: {layers: [&a {sequential: {layers: [relu, *a]}}]}\n",
-       "1:1: found aliases (*) within what they stand for, or too much in all"},
+       "1:1: found aliases (*) within what they stand for, or for far too much in all"},
       {"name: @x\n",
        "1:7: broken YAML: found a character that cannot begin a value; does it belong in quotes?"},
       {"name: \"x", "1:9: broken YAML: found the end of the file inside quotes"},

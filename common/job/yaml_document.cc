@@ -124,10 +124,11 @@ absl::StatusOr<YAML::Node> ParseYaml(absl::string_view text, TextPosition* where
                                  "above it");
     }
     const YAML::Node node = YAML::Load(copy);
-    int64_t values = 100'000;
+    // Without aliases there are no more values than characters.
+    int64_t values = 100'000 + static_cast<int64_t>(text.size());
     if (!IsFinite(node, 0, &values)) {
       return error(YAML::Mark(),
-                   "found aliases (*) within what they stand for, or too much in all");
+                   "found aliases (*) within what they stand for, or for far too much in all");
     }
     return node;
   } catch (const YAML::DeepRecursion& e) {

@@ -204,7 +204,7 @@ class EndingsTest(WithPrograms):
         errors = script.communicate()[1]
         self.assertEqual(script.returncode, 1, errors)  # torch has several sentences for it
         # Of the traceback there may be the beginning only: torch raises a second exception while it is printed.
-        self.assertRegex(errors, "in __iter__|lost sys.stderr")
+        self.assertRegex(errors, "in __iter__|lost sys.stderr|DataLoader worker")
         self.await_nobody()
 
     def test_told_to_leave(self):
@@ -214,16 +214,21 @@ class EndingsTest(WithPrograms):
         self.assertEqual(script.returncode, 128 + signal.SIGTERM, errors)
         self.await_nobody()
 
-    def train_text(self, text, script="train.py", train="until: {epochs: 2}", flags=()):
-        """(exit code, what is printed) of a job whose script this is."""
+    def start_text(self, text, script="train.py", train="until: {epochs: 2}", flags=()):
+        """`rubato train` of a job whose script this is."""
         (self.folder / "train.py").write_text(text)
         (self.folder / "job.yaml").write_text(
             f"version: 1\nname: failing\nscript: [{PYTHON}, {script}]\ncluster: {{address: '127.0.0.1:0'}}\n"
             f"train: {{batch_size: 16, {train}}}\n")
-        done = subprocess.run([PROGRAMS[0], "train", "job.yaml", *flags], cwd=self.folder, env=self.environment,
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return subprocess.Popen([PROGRAMS[0], "train", "job.yaml", *flags], cwd=self.folder, env=self.environment,
+                                text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def train_text(self, text, script="train.py", train="until: {epochs: 2}", flags=()):
+        """(exit code, what is printed) of it."""
+        started = self.start_text(text, script, train, flags)
+        printed = started.communicate()[0]
         self.await_nobody()
-        return done.returncode, done.stdout
+        return started.returncode, printed
 
     def test_what_is_wrong_with_a_script_ends_its_job(self):
         for text, last, restarts, code in (
@@ -322,9 +327,41 @@ for epoch""").replace('print("came', '    job.evaluate(test)\nprint("came')
             "FAILS", "while job.step > 1 and os.environ['RUBATO_RANK'] == '1': time.sleep(1)")
         settings = ("cluster.workers=2", "train.micro_batches=2", "cluster.stall_timeout=2s", "log.level=error")
         code, printed = self.train_text(text, flags=[word for one in settings for word in ("--set", one)])
-        self.assertIn("worker 1 killed: its script has not asked for more in 2s (cluster.stall_timeout), and the job "
-                      "is done", printed)
+        self.assertIn("worker 1 killed: the job is done, and its script has not asked for more in 2s "
+                      "(cluster.stall_timeout)", printed)
         self.assertEqual(code, 0)
+
+    def test_who_comes_too_late_is_not_waited_for(self):
+        kill = "if job.step == 3 and not os.path.exists('died'): open('died', 'w').close(); os.kill(os.getpid(), 9)"
+        text = FAILING.replace("import sys", "import os, sys, time").replace("FAILS", "pass")
+        text = text.replace("job = rubato.join()", "os.path.exists('died') and time.sleep(1000)\njob = rubato.join()")
+        text = text.replace("        optimizer.step()", f"""        if os.environ['RUBATO_RANK'] == '1':
+            {kill}
+        time.sleep(0.2)  # it has been started again before the job is done
+        optimizer.step()""")
+        settings = ("cluster.workers=2", "train.micro_batches=2")
+        code, printed = self.train_text(text, flags=[word for one in settings for word in ("--set", one)])
+        self.assertIn("started again (1 of 3)", printed)
+        self.assertIn("worker 1 killed: the job is done, and its script takes no part in it", printed)
+        self.assertEqual(code, 0)
+
+    def test_interrupted_when_the_job_is_done(self):
+        text = FAILING.replace("FAILS", "pass") + "import time\nsys.stdout.flush()\ntime.sleep(1000)\n"
+        train = self.start_text(text)
+        log = self.folder / "runs" / "latest" / "logs" / "worker-0.log"
+        while not (log.exists() and "came to its end" in log.read_text()) or self.server_runs():
+            self.assertIsNone(train.poll())
+        train.send_signal(signal.SIGINT)
+        printed = train.communicate()[0]
+        self.assertEqual(train.returncode, 130, printed)
+        self.assertIn("the job is done\n", printed)
+        self.assertIn("files ", printed)
+        self.assertNotIn("go on with", printed)
+        self.await_nobody()
+
+    def server_runs(self):
+        return any(b"rubato-server" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+                   for pid in processes_of(self.folder))
 
     def test_who_has_lost_its_worker_process_is_started_again(self):
         kill = "import os; os.path.exists('once') or (open('once', 'w').close(), os.kill(job._worker._process.pid, 9))"

@@ -93,7 +93,8 @@ CoordinatorServer::CoordinatorServer(const proto::Job& job, const ServerOptions&
       lock_(std::move(term.lock)),
       registration_(ShardRegistration(job_digest, 0, remains.kept)),
       service_(Coordinator(job, job_digest, kVersion, begin_, now), std::move(recording), Outlets(),
-               log, options.connection) {
+               log, options.connection),
+      folder_(std::move(term.folder)) {
   if (options.coordinator) return;
   host_.emplace(
       job, job_digest, options.connection, log,
@@ -250,7 +251,7 @@ absl::Status TellOfEnd(const proto::Job& job, const ServerOptions& options,
 
 absl::Status CoordinatorServer::OpenFiles() {
   if (is_first_term()) {
-    RUBATO_ASSIGN_OR_RETURN(folder_, OpenRunFolder(job_, options_));
+    RUBATO_ASSIGN_OR_RETURN(folder_, OpenRunFolder(job_, options_, *folder_));
     RUBATO_ASSIGN_OR_RETURN(lock_, FolderLock::Take(folder_->path()));
   } else {
     folder_.emplace(options_.run_dir);

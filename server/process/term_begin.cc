@@ -119,7 +119,8 @@ absl::StatusOr<bool> HasEndedWell(const std::string& run_dir, const std::string&
   return state.has_value() && state->job_digest() == job_digest && !state->has_ended();
 }
 
-absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options) {
+absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options,
+                                        RunFolder there) {
   const std::string& run_dir = options.run_dir;
   if (run_dir.empty() || access(run_dir.c_str(), F_OK) != 0) {
     RUBATO_ASSIGN_OR_RETURN(RunFolder folder,
@@ -129,35 +130,38 @@ absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptio
         WriteFileAtomically(folder.JobFile(), ResolvedYaml(job, options.sources)));
     return folder;
   }
-  RunFolder folder(run_dir);
   for (const std::string& file :
-       {folder.AddressFile(), folder.SummaryFile(), folder.ParametersFile()}) {
+       {there.AddressFile(), there.SummaryFile(), there.ParametersFile()}) {
     if (access(file.c_str(), F_OK) == 0) return HoldsRun(run_dir, file);
   }
-  for (const std::string& file : {folder.TokenFile(), folder.WorkerKeyFile()}) {
-    if (access(file.c_str(), F_OK) != 0) continue;
-    return absl::AlreadyExistsError(absl::StrCat("--run-dir ", run_dir, ": the run would write ",
-                                                 file, ", which exists; expected a new folder"));
+  if (options.connection.credentials.KeyOf(Role::kOperator).has_value()) {
+    for (const std::string& file : {there.TokenFile(), there.WorkerKeyFile()}) {
+      if (access(file.c_str(), F_OK) != 0) continue;
+      return absl::AlreadyExistsError(absl::StrCat("--run-dir ", run_dir, ": the run would write ",
+                                                   file, ", which exists; expected a new folder"));
+    }
   }
-  folder.KeepWhatIsThere();
-  if (access(folder.JobFile().c_str(), F_OK) != 0) {
-    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.JobFile(), ResolvedYaml(job)));
-    return folder;
+  if (access(there.JobFile().c_str(), F_OK) != 0) {
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(there.JobFile(), ResolvedYaml(job)));
+    return there;
   }
-  const absl::StatusOr<proto::Job> there = LoadJob(folder.JobFile(), {}, /*environment=*/{});
-  if (!there.ok() || JobDigest(*there) != JobDigest(job)) {
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job of_folder,
+                          LoadJob(there.JobFile(), {}, /*environment=*/{}));
+  if (JobDigest(of_folder) != JobDigest(job)) {
     return absl::AlreadyExistsError(absl::StrCat(
-        "--run-dir ", run_dir, ": ", folder.JobFile(),
+        "--run-dir ", run_dir, ": ", there.JobFile(),
         " is another job than this one with its --set and environment; expected a new folder"));
   }
-  return folder;
+  return there;
 }
 
 absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptions& options,
                                         const std::string& job_digest, const Log& log) {
   TermBegin term;
   Coordinator::Begin& begin = term.begin;
-  const RunFolder folder(options.run_dir);
+  term.folder = RunFolder(options.run_dir);
+  if (!options.run_dir.empty()) term.folder.KeepWhatIsThere();
+  const RunFolder& folder = term.folder;
   const bool goes_on = !options.run_dir.empty() && (access(folder.StateFile().c_str(), F_OK) == 0 ||
                                                     access(folder.TermFile().c_str(), F_OK) == 0);
   if (goes_on) {

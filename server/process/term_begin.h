@@ -23,6 +23,8 @@ struct TermBegin {
   std::string initial_file;
   // Of a run that goes on.
   std::optional<FolderLock> lock;
+  // options.run_dir, with what was in it before this process.
+  RunFolder folder{""};
 };
 
 // AlreadyExists if options.run_dir holds a run that has ended, FailedPrecondition if it is of
@@ -35,7 +37,9 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
 absl::StatusOr<bool> HasEndedWell(const std::string& run_dir, const std::string& job_digest);
 
 // A new folder under runs/, or options.run_dir, which exists: for a run that begins.
-absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options);
+// `there` is that of TermBegin.
+absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options,
+                                        RunFolder there);
 
 }  // namespace rubato
 

@@ -72,7 +72,10 @@ std::string Tail(int fd, off_t begin) {
   return tail;
 }
 
-bool IsEmpty(int fd) { return lseek(fd, 0, SEEK_END) <= 0; }
+ScriptStage StageIn(int fd) {
+  unsigned char stage = 0;
+  return pread(fd, &stage, 1, 0) == 1 ? static_cast<ScriptStage>(stage) : ScriptStage::kOutside;
+}
 
 // Why nothing can be added to a log, and so its process may have had last words in vain; empty if
 // something can.
@@ -202,11 +205,11 @@ absl::Status Launcher::Start(const Command& command) {
   const int words_fd = memfd_create("last words", MFD_CLOEXEC);
   if (words_fd < 0) return SystemError("start", command.arguments[0]);
   auto close_words = absl::MakeCleanup([words_fd] { close(words_fd); });
-  const int knows_fd = memfd_create("knows end", MFD_CLOEXEC);
-  if (knows_fd < 0) return SystemError("start", command.arguments[0]);
-  auto close_knows = absl::MakeCleanup([knows_fd] { close(knows_fd); });
+  const int stage_fd = memfd_create("stage", MFD_CLOEXEC);
+  if (stage_fd < 0) return SystemError("start", command.arguments[0]);
+  auto close_stage = absl::MakeCleanup([stage_fd] { close(stage_fd); });
   std::vector<std::string> own_variables = command.environment;
-  own_variables.push_back(absl::StrCat(kKnowsEndVariable, "=/proc/", getpid(), "/fd/", knows_fd));
+  own_variables.push_back(absl::StrCat(kStageVariable, "=/proc/", getpid(), "/fd/", stage_fd));
   own_variables.push_back(absl::StrCat(kLastWordsVariable, "=/proc/", getpid(), "/fd/", words_fd));
   // Carries errno if exec fails; closed by exec if it does not.
   int result[2];
@@ -262,11 +265,11 @@ absl::Status Launcher::Start(const Command& command) {
     errno = pidfd_error;
     return SystemError("watch", command.arguments[0]);
   }
-  children_.push_back({command, pid, pid_fd, log_fd, log_begins, knows_fd, words_fd});
+  children_.push_back({command, pid, pid_fd, log_fd, log_begins, stage_fd, words_fd});
   if (!command.expendable) others_ended_at_ = absl::InfiniteFuture();
   std::move(close_log).Cancel();
   std::move(close_words).Cancel();
-  std::move(close_knows).Cancel();
+  std::move(close_stage).Cancel();
   return absl::OkStatus();
 }
 
@@ -304,7 +307,7 @@ void Launcher::Poll(absl::Time deadline) {
     const auto close_files = absl::MakeCleanup([&child] {
       close(child.log_fd);
       close(child.words_fd);
-      close(child.knows_fd);
+      close(child.stage_fd);
     });
     if (stopping_) continue;
     if (status != 0) {
@@ -318,7 +321,7 @@ void Launcher::Poll(absl::Time deadline) {
       bad_ends_.push_back(
           {{child.command.role, child.command.rank, WIFEXITED(status) ? WEXITSTATUS(status) : 1,
             std::move(reason), child.command.log_path, /*only_followed=*/weight == 0,
-            /*killed=*/WIFSIGNALED(status), /*knew_end=*/!IsEmpty(child.knows_fd)},
+            /*killed=*/WIFSIGNALED(status), StageIn(child.stage_fd)},
            weight,
            child.command.expendable,
            child.command.restartable,
@@ -369,12 +372,21 @@ std::vector<Failure> Launcher::untold() const {
   return failures;
 }
 
-std::map<int, bool> Launcher::KnowsEnd(const std::string& role) const {
-  std::map<int, bool> knows;
+std::map<int, ScriptStage> Launcher::Stages(const std::string& role) const {
+  std::map<int, ScriptStage> stages;
   for (const Child& child : children_) {
-    if (child.command.role == role) knows[child.command.rank] = !IsEmpty(child.knows_fd);
+    if (child.command.role == role) stages[child.command.rank] = StageIn(child.stage_fd);
   }
-  return knows;
+  return stages;
+}
+
+absl::Duration Launcher::SinceOthersEnded() const {
+  const bool waits = std::any_of(bad_ends_.begin(), bad_ends_.end(),
+                                 [](const BadEnd& end) { return end.restartable; });
+  if (waits || !Others().empty() || others_ended_at_ == absl::InfiniteFuture()) {
+    return absl::ZeroDuration();
+  }
+  return MonotonicNow() - others_ended_at_;
 }
 
 int Launcher::alive(const std::string& role) const {
@@ -453,6 +465,10 @@ bool Launcher::Kill(const std::string& role, int rank) {
     found = true;
   }
   return found;
+}
+
+void Launcher::KillOthers() {
+  for (const Child* child : Others()) kill(-child->pid, SIGKILL);
 }
 
 void Launcher::Stop() {

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/last_words_file.h"
 
 namespace rubato {
 
@@ -50,8 +51,7 @@ struct Failure {
   bool only_followed = false;
   // By a signal.
   bool killed = false;
-  // When it knew that the job was done (kKnowsEndVariable).
-  bool knew_end = false;
+  ScriptStage stage = ScriptStage::kOutside;  // of a script: how far it had come
 };
 
 class Launcher {
@@ -93,6 +93,8 @@ class Launcher {
 
   // Kills a frozen process, which would not end by itself. Returns whether there was one.
   bool Kill(const std::string& role, int rank);
+  // All that are not expendable.
+  void KillOthers();
 
   // Ends and reaps all processes: SIGTERM, and after kPatience SIGKILL. Returns within kPatience
   // plus the kernel's time; including a kGrace before it, within two seconds.
@@ -113,14 +115,14 @@ class Launcher {
   // A failure that only followed another and has not been reported yet, if there is no more
   // informative one.
   const Failure* follower() const;
-  // When the last of those that are not expendable has ended well; infinite: not yet.
-  absl::Time others_ended_at() const { return others_ended_at_; }
+  // For how long no process runs or may be started again that is not expendable; 0: one does.
+  absl::Duration SinceOthersEnded() const;
   // After kAllEnded: how expendable processes failed that no kLost has told of.
   std::vector<Failure> untold() const;
   int interrupted_by() const { return interrupted_by_; }
   int running() const { return static_cast<int>(children_.size()); }
-  // Of those that run: whether they know that the job is done (kKnowsEndVariable).
-  std::map<int, bool> KnowsEnd(const std::string& role) const;
+  // Of those that run, by rank.
+  std::map<int, ScriptStage> Stages(const std::string& role) const;
   // Of this role; `running` with those whose failure has not been told yet.
   int alive(const std::string& role) const;
   int running(const std::string& role) const;
@@ -132,7 +134,7 @@ class Launcher {
     int pid_fd;        // readable when the process has ended
     int log_fd;        // the log may be removed while it is written
     off_t log_begins;  // what was in the log before is another's
-    int knows_fd;      // not empty: it knows that the job is done
+    int stage_fd;      // kStageVariable
     int words_fd;      // last words that the log's disk has not taken (kLastWordsVariable)
   };
   static constexpr int kKilled = 3;  // the weight of who was ended by a signal

@@ -43,6 +43,7 @@ using Event = Launcher::Event;
 
 constexpr int kStderr = 2;
 constexpr int64_t kMaxLog = 16 << 20;  // bytes of a process's log, and of the one before
+constexpr absl::Duration kCutAgain = absl::Minutes(1);  // when that has failed
 // For which a run's own certificates are valid: longer than any training.
 constexpr absl::Duration kCertificatesTime = absl::Hours(24 * 366 * 5);
 constexpr absl::Duration kAddressPoll = absl::Milliseconds(10);
@@ -87,6 +88,13 @@ std::string Advice(absl::string_view reason) {
     return "; expected its folder in PYTHONPATH";
   }
   return "";
+}
+
+// By an error of its own: another worker tests the final parameters.
+bool FailedInFinalTest(const Failure& failure) {
+  return failure.stage == ScriptStage::kFinal && !failure.killed &&
+         failure.exit_code != kExitTryAgain && failure.exit_code != 128 + SIGTERM &&
+         failure.exit_code != 128 + SIGINT;
 }
 
 // Whether the server at `address` takes connections and says nothing.
@@ -247,6 +255,7 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
       RUBATO_ASSIGN_OR_RETURN(const bool goes_on, OnLost(launcher_.lost()));
       if (!goes_on && !is_complete_) return Event::kFailure;
       if (!goes_on && plan_.job.script_size() == 0) return Event::kAllEnded;
+      if (!goes_on) launcher_.KillOthers();  // they would wait for the one that is lost
     } else if (event != Event::kTimeout) {
       return event;
     }
@@ -261,8 +270,8 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
                          folder_.LogFile("worker", 0)};
       return Event::kFailure;
     }
-    if (launcher_.others_ended_at() != absl::InfiniteFuture()) {
-      WatchScripts(display);
+    if (launcher_.SinceOthersEnded() > absl::ZeroDuration()) {
+      if (plan_.job.script_size() > 0) WatchScripts(display);
     } else {
       RUBATO_RETURN_IF_ERROR(CheckPaused(display));
     }
@@ -270,37 +279,49 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
 }
 
 void LocalRun::WatchScripts(ProgressDisplay& display) {
-  const absl::Duration since = MonotonicNow() - launcher_.others_ended_at();
-  const std::map<int, bool> knows_end = launcher_.KnowsEnd("worker");
+  const absl::Duration since = launcher_.SinceOthersEnded();
+  const std::map<int, ScriptStage> stages = launcher_.Stages("worker");
   if (since > kSayWhoRuns && !std::exchange(has_said_who_runs_, true)) {
     std::vector<int> running;
-    for (const auto& [rank, knows] : knows_end) running.push_back(rank);
+    for (const auto& [rank, stage] : stages) running.push_back(rank);
     display.Clear();
     Say(log_, absl::StrCat("the job is done; waiting for its scripts to end: worker ",
                            absl::StrJoin(running, ", "), " (Ctrl-C ends them)"));
   }
-  const absl::Duration limit = absl::Seconds(plan_.job.cluster().stall_timeout());
-  if (since < limit) return;
-  for (const auto& [rank, knows] : knows_end) {
-    if (knows || !launcher_.Kill("worker", rank)) continue;
+  for (const auto& [rank, stage] : stages) {
+    if (stage == ScriptStage::kKnowsEnd) continue;
+    const bool is_outside = stage == ScriptStage::kOutside;
+    const absl::Duration limit =
+        is_outside ? Launcher::kLastGrace : absl::Seconds(plan_.job.cluster().stall_timeout());
+    if (since < limit || !launcher_.Kill("worker", rank)) continue;
     display.Clear();
-    Say(log_,
-        absl::StrCat("worker ", rank, " killed: its script has not asked for more in ",
-                     absl::FormatDuration(limit), " (cluster.stall_timeout), and the job is done"));
+    Say(log_, absl::StrCat("worker ", rank, " killed: the job is done, and its script ",
+                           is_outside ? "takes no part in it"
+                                      : absl::StrCat("has not asked for more in ",
+                                                     absl::FormatDuration(limit),
+                                                     " (cluster.stall_timeout)")));
   }
+}
+
+bool LocalRun::IsDone() const {
+  return plan_.job.script_size() > 0 && launcher_.SinceOthersEnded() > absl::ZeroDuration() &&
+         access(folder_.SummaryFile().c_str(), F_OK) == 0;
 }
 
 std::optional<Failure> LocalRun::LateFailure() const {
   const absl::StatusOr<std::string> summary = ReadSmallFile(folder_.SummaryFile());
   if (plan_.job.script_size() == 0 || !summary.ok()) return std::nullopt;
+  std::vector<Failure> failures = late_;
+  for (const Failure& failure : launcher_.untold()) failures.push_back(failure);
+  for (const Failure& failure : failures) {
+    if (failure.stage == ScriptStage::kKnowsEnd) return failure;
+  }
   const auto json = ParseJson(*summary);
   const bool is_tested =
       json.is_object() && (!json.value("test_loss", nlohmann::json()).is_null() ||
                            !json.value("test_accuracy", nlohmann::json()).is_null());
-  for (const Failure& failure : launcher_.untold()) {
-    const bool is_own = !failure.killed && failure.exit_code != kExitTryAgain &&
-                        failure.exit_code != 128 + SIGTERM && failure.exit_code != 128 + SIGINT;
-    if (failure.knew_end || (is_own && !is_tested)) return failure;
+  for (const Failure& failure : failures) {
+    if (!is_tested && FailedInFinalTest(failure)) return failure;
   }
   return std::nullopt;
 }
@@ -351,9 +372,13 @@ void LocalRun::ReadLogs(ProgressDisplay* display) {
 }
 
 void LocalRun::CutLogs(ProgressDisplay& display) {
+  if (MonotonicNow() < cut_logs_at_) return;
   for (const auto& [process, log] : logs_) {
     const absl::Status status = CutLog(log.path(), kMaxLog);
-    if (status.ok() || std::exchange(has_warned_of_logs_, true)) continue;
+    if (status.ok()) continue;
+    // Each try takes what is left on the disk for a moment.
+    cut_logs_at_ = MonotonicNow() + kCutAgain;
+    if (std::exchange(has_warned_of_logs_, true)) continue;
     display.Clear();
     Say(log_, absl::StrCat("warning: a log grows until it can be cut: ", status.message()));
   }
@@ -377,6 +402,10 @@ bool LocalRun::IsLeftAlone(const Failure& lost) {
 absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
   if (IsLeftAlone(lost)) return false;
   if (lost.role != "worker") return OnLostServer(lost);
+  if (is_complete_ || lost.stage == ScriptStage::kKnowsEnd || FailedInFinalTest(lost)) {
+    late_.push_back(lost);
+    return true;
+  }
   if (HasFailed()) return true;  // who coordinates tells why
   const std::string who = NameOf(lost);
   if (lost.exit_code == 128 + SIGTERM || lost.exit_code == 128 + SIGINT) {

@@ -51,8 +51,10 @@ class LocalRun {
   std::string NameOf(const Failure& failure) const;
   // After kFailure.
   const Failure& failure() const { return failure_.has_value() ? *failure_ : *launcher_.failure(); }
-  // After kAllEnded: a script that failed when the job was done, or in the test of the final
-  // parameters if that has come to nothing.
+  // Whether only scripts still run, for themselves: the job has its result.
+  bool IsDone() const;
+  // Then, or after kAllEnded: a script that failed when the job was done, or in the test of the
+  // final parameters if that has come to nothing.
   std::optional<Failure> LateFailure() const;
 
  private:
@@ -78,8 +80,8 @@ class LocalRun {
   void ReadLogs(ProgressDisplay* display);
   // Keeps logs below kMaxLog, when they have been read.
   void CutLogs(ProgressDisplay& display);
-  // When the servers have ended: scripts go on, to save and test, as long as they take; those that
-  // do not hear of the end are killed after cluster.stall_timeout.
+  // When the servers have ended: scripts go on, to save and test, as long as they take. Those that
+  // do not hear of the end are killed after cluster.stall_timeout, those outside the job at once.
   void WatchScripts(ProgressDisplay& display);
   // Whether the job has ended with an error.
   bool HasFailed() const;
@@ -121,6 +123,7 @@ class LocalRun {
   bool has_said_who_runs_ = false;
   ToldWarnings warnings_;
   bool has_warned_of_logs_ = false;
+  absl::Time cut_logs_at_ = absl::InfinitePast();
   std::string address_;  // of the head
   bool has_begun_ = false;
   std::string mode_;
@@ -130,7 +133,8 @@ class LocalRun {
   std::map<int, absl::Time> started_;                 // likewise: the last time
   absl::Time silent_since_ = absl::InfiniteFuture();  // the head
   std::optional<Failure> failure_;
-  bool is_complete_ = false;  // its result was there when a server was lost
+  bool is_complete_ = false;   // its result was there when a server was lost
+  std::vector<Failure> late_;  // of scripts, that are not started again
   absl::Time ask_at_ = absl::InfinitePast();
 };
 

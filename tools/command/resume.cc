@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 absl::Status CopyMetrics(const Resume& resume, const std::string& to) {
   if (resume.checkpoint.empty()) return absl::OkStatus();
   std::error_code error;
-  const fs::path checkpoint = fs::absolute(resume.checkpoint, error);
+  const fs::path checkpoint = fs::weakly_canonical(resume.checkpoint, error);
   const std::string from = RunFolder(checkpoint.parent_path().parent_path()).MetricsFile();
   if (!fs::exists(from, error)) return absl::OkStatus();
   RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(from));

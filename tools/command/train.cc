@@ -154,7 +154,10 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
                launcher);
   const absl::StatusOr<Event> event = run.Train();
   if (event.ok() && *event == Event::kFailure) PrintFailure(log, run, run.failure());
-  if (event.ok() && *event == Event::kInterrupt) {
+  const bool is_done = event.ok() && *event == Event::kInterrupt && run.IsDone();
+  if (is_done) {
+    Say(log, "interrupted: ending the scripts; the job is done");
+  } else if (event.ok() && *event == Event::kInterrupt) {
     Say(log, "interrupted: ending all processes");
     // Shard 0 ends the others. Workers alone would take it for leave to go.
     run.StopInOrder();
@@ -173,6 +176,10 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
       }
       return run.failure().exit_code;
     case Event::kInterrupt:
+      if (is_done) {
+        RUBATO_RETURN_IF_ERROR(PrintSummary(options, plan, folder, run.head_name()).status());
+        return ExitCode(InterruptedBy(launcher.interrupted_by()));
+      }
       Say(log, absl::StrCat("files: ", folder.path()));
       if (const std::string how = HowToGoOn(options, folder, ""); !how.empty()) Say(log, how);
       return ExitCode(InterruptedBy(launcher.interrupted_by()));

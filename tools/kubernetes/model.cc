@@ -145,10 +145,16 @@ absl::Status PlaceData(Model* model) {
           ", expected behind the colon the folder in the pods where it is mounted, such as /data"));
     }
   }
-  for (const char* mounted : {"/tmp", "/dev/shm", kJobFolder, kCertificatesFolder, kRunsFolder}) {
-    if (has_claim && fs::path(folder + "/").lexically_normal() == fs::path(mounted) / "") {
+  std::vector<std::string> mounted = {"/tmp", kJobFolder};
+  if (model->IsScript()) mounted.push_back("/dev/shm");
+  if (net.has_init_from()) mounted.push_back(kRunsFolder);
+  if (model->job.security().mode() == proto::Security::MODE_MTLS) {
+    mounted.push_back(kCertificatesFolder);
+  }
+  for (const std::string& path : mounted) {
+    if (has_claim && fs::path(folder + "/").lexically_normal() == fs::path(path) / "") {
       return absl::InvalidArgumentError(absl::StrCat("--data-claim: found ", options.data_claim,
-                                                     ", and ", mounted,
+                                                     ", and ", path,
                                                      " is a folder that pods have already"));
     }
   }

@@ -1,5 +1,6 @@
 #include "worker/script/script_channel.h"
 
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -25,7 +27,13 @@ constexpr int64_t kPage = 4096;
 
 }  // namespace
 
+ScriptChannel::ScriptChannel(int socket, int memory) : socket_(socket), memory_(memory) {
+  const char* const path = std::getenv(kStageVariable);
+  stage_file_ = path == nullptr ? -1 : open(path, O_WRONLY | O_CLOEXEC);
+}
+
 ScriptChannel::~ScriptChannel() {
+  if (stage_file_ >= 0) close(stage_file_);
   if (mapped_ != nullptr) munmap(mapped_, static_cast<size_t>(kRegions * region_bytes_));
   close(socket_);
   close(memory_);
@@ -69,6 +77,19 @@ void ScriptChannel::Write(const nlohmann::json& frame) {
     if (count < 0) return;
     sent += static_cast<size_t>(count);
   }
+}
+
+void ScriptChannel::Note(ScriptStage stage) {
+  absl::MutexLock lock(&mutex_);
+  if (!is_noted_ || stage_file_ < 0 || stage == stage_) return;
+  stage_ = stage;
+  const auto byte = static_cast<unsigned char>(stage);
+  (void)!pwrite(stage_file_, &byte, 1, 0);
+}
+
+void ScriptChannel::EndNotes() {
+  absl::MutexLock lock(&mutex_);
+  is_noted_ = false;
 }
 
 void ScriptChannel::AwaitRead() const {

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "common/base/last_words_file.h"
 
 namespace rubato {
 
@@ -29,7 +30,7 @@ class ScriptChannel {
   static constexpr uint32_t kMaxFrame = 64 << 20;  // a layout
 
   // Takes both descriptors: a stream socket's, and that of the memory.
-  ScriptChannel(int socket, int memory) : socket_(socket), memory_(memory) {}
+  ScriptChannel(int socket, int memory);
   ScriptChannel(const ScriptChannel&) = delete;
   ~ScriptChannel();
 
@@ -38,6 +39,10 @@ class ScriptChannel {
   absl::StatusOr<nlohmann::json> Read();
   // Any thread. A script that has gone hears nothing.
   void Write(const nlohmann::json& frame) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Tells `rubato train`, if it has started the script (kStageVariable). Any thread.
+  void Note(ScriptStage stage) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What is noted from now on changes nothing: the script has gone. Any thread.
+  void EndNotes() ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits until the script has read all that was written, or has gone.
   void AwaitRead() const;
   // Read comes to nothing from now on, also where it waits. Any thread.
@@ -57,7 +62,10 @@ class ScriptChannel {
 
   const int socket_;
   const int memory_;
+  int stage_file_;  // -1: nobody asks
   absl::Mutex mutex_;
+  ScriptStage stage_ ABSL_GUARDED_BY(mutex_) = ScriptStage::kOutside;
+  bool is_noted_ ABSL_GUARDED_BY(mutex_) = true;
   int64_t values_ = 0;
   int64_t region_bytes_ = 0;
   char* mapped_ = nullptr;

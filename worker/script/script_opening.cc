@@ -149,9 +149,12 @@ absl::StatusOr<ScriptOpening> OpenScript(const proto::Job& job, ScriptChannel* c
 }
 
 void EndScript(const absl::Status& status, ScriptChannel* channel) {
+  if (status.ok()) channel->Note(ScriptStage::kTraining);
   channel->Write(
       {{"kind", "end"}, {"code", ExitCode(status)}, {"reason", std::string(status.message())}});
-  if (status.ok()) channel->AwaitRead();
+  if (!status.ok()) return;
+  channel->AwaitRead();
+  channel->Note(ScriptStage::kKnowsEnd);
 }
 
 }  // namespace rubato

@@ -51,6 +51,7 @@ ScriptValues::ScriptValues(const proto::Job& job, const proto::WorkerRegistratio
       hears_([this] { Hear(); }) {}
 
 ScriptValues::~ScriptValues() {
+  ends_ = true;
   channel_.EndReading();
   hears_.join();
 }
@@ -62,6 +63,7 @@ void ScriptValues::OnView(const proto::View& view, int64_t max_values) {
             {"version", absl::StrCat(view.term(), ".", view.lineage(), ".", view.number())}};
   has_new_view_ = true;
   announced_.clear();
+  channel_.Note(ScriptStage::kTraining);
   if (has_sums()) return;
   buffers_.emplace(space().values(), LendsGradients(max_values) ? arena() : nullptr);
   UseSums(this);
@@ -131,6 +133,7 @@ void ScriptValues::HandOut(const SampleSchedule& schedule, int64_t unit, int64_t
   if (is_new) std::copy(parameters.begin(), parameters.end(), channel_.parameters().begin());
   work["tests"] = test_.has_value() && !test_->is_final;
   is_asked_ = false;
+  channel_.Note(ScriptStage::kTraining);
   channel_.Write(work);
 }
 
@@ -275,6 +278,7 @@ void ScriptValues::MaybeHandOutFinal() {
   frame["tests"] = true;
   frame["new"] = true;
   frame["unit"] = test_->unit;
+  channel_.Note(ScriptStage::kFinal);
   channel_.Write(frame);
 }
 
@@ -288,6 +292,7 @@ void ScriptValues::KeepFinal(absl::Span<const float> parameters) {
   nlohmann::json frame = where_;
   frame["kind"] = "final";
   frame["tests"] = false;
+  channel_.Note(ScriptStage::kFinal);
   channel_.Write(frame);
 }
 
@@ -315,11 +320,13 @@ void ScriptValues::AwaitTests(absl::Time deadline) {
 void ScriptValues::EndTests() {
   MonotonicLock lock(&mutex_);
   test_.reset();
+  channel_.Note(ScriptStage::kOutside);
 }
 
 void ScriptValues::Hear() {
   absl::StatusOr<nlohmann::json> frame = channel_.Read();
   for (; frame.ok(); frame = channel_.Read()) On(*frame);
+  if (!ends_) channel_.EndNotes();
   callbacks_.on_leave(absl::CancelledError(frame.status().message()));
   MonotonicLock lock(&mutex_);
   has_gone_ = true;

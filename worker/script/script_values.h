@@ -3,6 +3,7 @@
 #ifndef RUBATO_WORKER_SCRIPT_SCRIPT_VALUES_H_
 #define RUBATO_WORKER_SCRIPT_SCRIPT_VALUES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -135,6 +136,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
   Given given_ ABSL_GUARDED_BY(mutex_);
   std::optional<Test> test_ ABSL_GUARDED_BY(mutex_);
   std::vector<float> final_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> ends_ = false;
   std::thread hears_;
 };
 
