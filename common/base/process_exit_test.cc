@@ -65,17 +65,22 @@ TEST(SignalWatcherTest, WithoutACallbackASignalEndsTheProcess) {
       testing::ExitedWithCode(143), "");
 }
 
+// Until the process ends: its callback does not return.
+void KeepBusyBySigterm(SignalWatcher* watcher) {
+  static std::promise<void> called;
+  watcher->OnSignal([](int) {
+    called.set_value();
+    while (true) pause();
+  });
+  kill(getpid(), SIGTERM);
+  called.get_future().wait();
+}
+
 TEST(SignalWatcherTest, SecondSignalEndsTheProcessWhileTheCallbackStillRuns) {
   EXPECT_EXIT(
       {
         SignalWatcher watcher;
-        std::promise<void> called;
-        watcher.OnSignal([&](int) {
-          called.set_value();
-          while (true) pause();
-        });
-        kill(getpid(), SIGTERM);
-        called.get_future().wait();
+        KeepBusyBySigterm(&watcher);
         kill(getpid(), SIGINT);
         while (true) pause();
       },
@@ -87,13 +92,7 @@ TEST(SignalWatcherTest, TwoSigtermsInARowAreOneRequest) {
   EXPECT_EXIT(
       {
         SignalWatcher watcher;
-        std::promise<void> called;
-        watcher.OnSignal([&](int) {
-          called.set_value();
-          while (true) pause();
-        });
-        kill(getpid(), SIGTERM);
-        called.get_future().wait();
+        KeepBusyBySigterm(&watcher);
         kill(getpid(), SIGTERM);
         absl::SleepFor(absl::Milliseconds(200));
         _exit(7);
@@ -102,10 +101,7 @@ TEST(SignalWatcherTest, TwoSigtermsInARowAreOneRequest) {
   EXPECT_EXIT(
       {
         SignalWatcher watcher;
-        watcher.OnSignal([](int) {
-          while (true) pause();
-        });
-        kill(getpid(), SIGTERM);
+        KeepBusyBySigterm(&watcher);
         absl::SleepFor(SignalWatcher::kSameRequest + absl::Milliseconds(100));
         kill(getpid(), SIGTERM);
         while (true) pause();

@@ -15,8 +15,12 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/status.h"
 
 namespace rubato {
@@ -214,6 +218,19 @@ void AtomicFile::Discard() {
   if (descriptor_ < 0) return;
   close(std::exchange(descriptor_, -1));
   unlink(temporary_path_.c_str());
+}
+
+bool IsUnfinished(absl::string_view name, absl::string_view of) {
+  // As TemporaryPath makes it.
+  if (!absl::ConsumePrefix(&name, of) || !absl::ConsumePrefix(&name, ".") ||
+      !absl::ConsumeSuffix(&name, ".tmp")) {
+    return false;
+  }
+  const std::vector<absl::string_view> numbers = absl::StrSplit(name, '-');
+  return numbers.size() == 2 &&
+         std::all_of(numbers.begin(), numbers.end(), [](absl::string_view number) {
+           return !number.empty() && std::all_of(number.begin(), number.end(), absl::ascii_isdigit);
+         });
 }
 
 }  // namespace rubato

@@ -77,6 +77,10 @@ class AtomicFile {
   size_t gathered_ = 0;
 };
 
+// Whether `name` is that of a file that was to become `of`, as AtomicFile::Create calls it; names
+// without their folder.
+bool IsUnfinished(absl::string_view name, absl::string_view of);
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_FILES_ATOMIC_FILE_H_

@@ -8,7 +8,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -23,7 +22,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/hmac.h"
 #include "common/base/status.h"
@@ -84,16 +82,6 @@ bool IsLog(absl::string_view name) {
     }
   }
   return false;
-}
-
-// What AtomicFile appends to a name: PROCESS-NUMBER.tmp.
-bool IsTemporarySuffix(absl::string_view suffix) {
-  if (!absl::ConsumeSuffix(&suffix, ".tmp")) return false;
-  const std::vector<absl::string_view> numbers = absl::StrSplit(suffix, '-');
-  return numbers.size() == 2 &&
-         std::all_of(numbers.begin(), numbers.end(), [](absl::string_view number) {
-           return !number.empty() && std::all_of(number.begin(), number.end(), absl::ascii_isdigit);
-         });
 }
 
 // Removes the logs of a run that never began (see Abandon), if `path` holds nothing else. A run
@@ -215,11 +203,7 @@ void RunFolder::RemoveUnfinished() const {
     for (const std::string& file :
          {JobFile(), AddressFile(), TokenFile(), WorkerKeyFile(), StateFile(), TermFile(),
           InitialFile(), ParametersFile(), SummaryFile()}) {
-      absl::string_view rest = name;
-      if (absl::ConsumePrefix(&rest, fs::path(file).filename().string() + ".") &&
-          IsTemporarySuffix(rest)) {
-        unfinished.push_back(it->path());
-      }
+      if (IsUnfinished(name, fs::path(file).filename().string())) unfinished.push_back(it->path());
     }
   }
   for (const fs::path& path : unfinished) fs::remove(path, error);

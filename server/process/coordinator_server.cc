@@ -174,7 +174,7 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
   // Nothing is written for a server that cannot listen, and callers wait until there are files to
   // write to.
   RUBATO_RETURN_IF_ERROR(OpenFiles());
-  log_.Info("listening", {{"address", address()}, {"run", folder_->path()}});
+  log_.Info("listening", {{"address", address()}, {"run", folder_.path()}});
   signals->OnSignal([this](int signal) { OnSignal(signal); });
   service_.Post(coordinator::PartsFolder{files_->parts_folder()});
   host_.has_value() ? host_->Accept() : listener_->Accept();
@@ -220,7 +220,7 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
     const absl::Status written = files_->WriteSummary(summary);
     if (!written.ok()) log_.Warning(written.message());
   }
-  if (!status.ok() && !has_view_ && is_first_term()) folder_->Abandon();
+  if (!status.ok() && !has_view_ && is_first_term()) folder_.Abandon();
   if (status.ok() && options_.leaves) TellOfEnd(signals, log_, &service_);
   return status;
 }
@@ -251,11 +251,10 @@ absl::Status TellOfEnd(const proto::Job& job, const ServerOptions& options,
 
 absl::Status CoordinatorServer::OpenFiles() {
   if (is_first_term()) {
-    RUBATO_ASSIGN_OR_RETURN(folder_, OpenRunFolder(job_, options_, *folder_));
-    RUBATO_ASSIGN_OR_RETURN(lock_, FolderLock::Take(folder_->path()));
+    RUBATO_ASSIGN_OR_RETURN(folder_, OpenRunFolder(job_, options_, folder_));
+    RUBATO_ASSIGN_OR_RETURN(lock_, FolderLock::Take(folder_.path()));
   } else {
-    folder_.emplace(options_.run_dir);
-    folder_->RemoveUnfinished();
+    folder_.RemoveUnfinished();
   }
   // From here on the term's number is taken, whoever dies; until it begins the job is where the
   // term before ended.
@@ -270,24 +269,24 @@ absl::Status CoordinatorServer::OpenFiles() {
       },
       WriteFirstRunState);
   RUBATO_ASSIGN_OR_RETURN(
-      metrics_, MetricsRecorder::Create(*folder_, job_.metrics().tensorboard(),
+      metrics_, MetricsRecorder::Create(folder_, job_.metrics().tensorboard(),
                                         /*goes_on=*/!is_first_term(), absl::Now(), &log_));
-  RUBATO_ASSIGN_OR_RETURN(journal_, RecordFile::Open(folder_->ViewsFile(), kMaxJournal));
+  RUBATO_ASSIGN_OR_RETURN(journal_, RecordFile::Open(folder_.ViewsFile(), kMaxJournal));
   RUBATO_RETURN_IF_ERROR(WriteKeys());
   ConnectionOptions connection = options_.connection;
   if (host_.has_value()) {
     connection.own_address = advertised();
     connection.own_channel = host_->OwnChannel();
   }
-  files_.emplace(job_, job_digest_, connection, *folder_, &log_,
+  files_.emplace(job_, job_digest_, connection, folder_, &log_,
                  /*uses_other_disk=*/!options_.leaves);
   if (!is_first_term()) {
     files_->KeepWritten();
     files_->RemovePartsFolder();  // of a term that was killed
   }
   const std::string listens = address() + "\n";
-  if (Holds(folder_->AddressFile(), listens)) return absl::OkStatus();
-  return WriteFileAtomically(folder_->AddressFile(), listens);
+  if (Holds(folder_.AddressFile(), listens)) return absl::OkStatus();
+  return WriteFileAtomically(folder_.AddressFile(), listens);
 }
 
 absl::Status CoordinatorServer::WriteKeys() {
@@ -296,7 +295,7 @@ absl::Status CoordinatorServer::WriteKeys() {
   const std::optional<JobKey> workers = credentials.KeyOf(Role::kWorker);
   if (!operators.has_value() || !workers.has_value()) {
     if (credentials.asks_callers()) return absl::OkStatus();  // for certificates: there are no keys
-    RUBATO_ASSIGN_OR_RETURN(std::string token, OpenToken(folder_->TokenFile()));
+    RUBATO_ASSIGN_OR_RETURN(std::string token, OpenToken(folder_.TokenFile()));
     service_.SetToken(std::move(token));
     return absl::OkStatus();
   }
@@ -304,8 +303,8 @@ absl::Status CoordinatorServer::WriteKeys() {
     const std::string text = key.ToText() + "\n";
     return Holds(path, text) ? absl::OkStatus() : WritePrivateFile(path, text);
   };
-  RUBATO_RETURN_IF_ERROR(keep(folder_->TokenFile(), *operators));
-  return keep(folder_->WorkerKeyFile(), *workers);
+  RUBATO_RETURN_IF_ERROR(keep(folder_.TokenFile(), *operators));
+  return keep(folder_.WorkerKeyFile(), *workers);
 }
 
 ClusterService::Outlets CoordinatorServer::Outlets() {
@@ -342,14 +341,14 @@ void CoordinatorServer::KeepState(absl::FunctionRef<void(proto::RunState*)> chan
                                   decltype(WriteRunState) write) {
   absl::MutexLock lock(&state_mutex_);
   change(&state_);
-  const absl::Status status = write(*folder_, state_);
+  const absl::Status status = write(folder_, state_);
   if (!status.ok()) log_.Warning(status.message());
 }
 
 void CoordinatorServer::OnView(const proto::View& view, const std::string& reason) {
   log_.Info(absl::StrCat("view ", view.number(), ": ", reason), {{"workers", view.members_size()}});
   if (!std::exchange(has_view_, true)) {
-    const absl::Status latest = folder_->BecomeLatest();
+    const absl::Status latest = folder_.BecomeLatest();
     if (!latest.ok()) log_.Warning(latest.message());
     files_->MakePartsFolder();
   }
@@ -374,7 +373,7 @@ ClusterService::Tasks CoordinatorServer::Tasks() {
                : files_->SendInitial(view, shards, initial_file_, on_failure);
   };
   tasks.save_values = [this](const coordinator::SaveValues& save) {
-    initial_file_ = folder_->InitialFile();
+    initial_file_ = folder_.InitialFile();
     return files_->SaveInitial(save.layout, save.begin, save.values, save.is_last);
   };
   tasks.rest = [this] { files_->FlushLast(); };

@@ -47,7 +47,7 @@ class CoordinatorServer {
   absl::Status Run(SignalWatcher* signals);
   // After that: whether another term follows, in the run's folder and at the same address.
   bool goes_back() const { return goes_back_; }
-  const std::string& run_dir() const { return folder_->path(); }
+  const std::string& run_dir() const { return folder_.path(); }
   const std::string& address() const {
     return host_.has_value() ? host_->address() : listener_->address();
   }
@@ -99,7 +99,7 @@ class CoordinatorServer {
   ClusterService service_;
   std::optional<Listener> listener_;  // without a shard, as the watch
   std::optional<EngineWatch> watch_;
-  std::optional<RunFolder> folder_;
+  RunFolder folder_;
   std::optional<MetricsRecorder> metrics_;
   std::optional<RecordFile> journal_;
   std::optional<RunFiles> files_;

@@ -25,6 +25,7 @@
 #include "common/base/json.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "tools/bench/median.h"
 #include "tools/bench/operations.h"
 #include "tools/bench/yardsticks.h"
 #include "tools/command/binaries.h"

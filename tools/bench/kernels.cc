@@ -27,6 +27,7 @@
 #include "proto/job.pb.h"
 #include "server/optimizers/optimizer.h"
 #include "server/shard/block_store.h"
+#include "tools/bench/median.h"
 #include "tools/bench/yardsticks.h"
 
 namespace rubato {

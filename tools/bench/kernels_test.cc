@@ -7,6 +7,7 @@
 #include "common/base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tools/bench/median.h"
 #include "tools/bench/yardsticks.h"
 
 namespace rubato {

@@ -16,6 +16,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
+#include "tools/bench/median.h"
 #include "tools/bench/peer.h"
 #include "tools/bench/raw_tcp.h"
 #include "tools/bench/wire_arguments.h"

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "common/base/isa.h"
 #include "common/base/kernels.h"
+#include "tools/bench/median.h"
 
 namespace rubato {
 namespace {
@@ -23,13 +24,6 @@ struct TriadKernel {
 };
 
 }  // namespace
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return values.size() % 2 == 1 ? *middle
-                                : (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
 
 double SecondsOf(absl::FunctionRef<void()> call) {
   const int64_t begin = absl::GetCurrentTimeNanos();

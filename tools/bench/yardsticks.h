@@ -9,9 +9,6 @@
 
 namespace rubato {
 
-// The middle one; of an even number the mean of the two middle ones. `values` is not empty.
-double Median(std::vector<double> values);
-
 // Seconds that `call` takes, once.
 double SecondsOf(absl::FunctionRef<void()> call);
 

@@ -339,6 +339,11 @@ std::vector<const Launcher::Child*> Launcher::Others() const {
   return others;
 }
 
+bool Launcher::HaveOthersEnded() const {
+  return Others().empty() && std::none_of(bad_ends_.begin(), bad_ends_.end(),
+                                          [](const BadEnd& end) { return end.restartable; });
+}
+
 bool Launcher::IsUnexplained() const {
   return Others().size() > 1 &&
          std::all_of(bad_ends_.begin(), bad_ends_.end(),
@@ -381,9 +386,7 @@ std::map<int, ScriptStage> Launcher::Stages(const std::string& role) const {
 }
 
 absl::Duration Launcher::SinceOthersEnded() const {
-  const bool waits = std::any_of(bad_ends_.begin(), bad_ends_.end(),
-                                 [](const BadEnd& end) { return end.restartable; });
-  if (waits || !Others().empty() || others_ended_at_ == absl::InfiniteFuture()) {
+  if (!HaveOthersEnded() || others_ended_at_ == absl::InfiniteFuture()) {
     return absl::ZeroDuration();
   }
   return MonotonicNow() - others_ended_at_;
@@ -434,14 +437,12 @@ Launcher::Event Launcher::Wait(absl::Duration timeout) {
       return !end.expendable && !end.restartable;
     });
     const auto next = NextLost();
-    const bool waits = std::any_of(bad_ends_.begin(), bad_ends_.end(),
-                                   [](const BadEnd& end) { return end.restartable; });
     if (first != bad_ends_.end()) {
       if (children_.empty() || now >= first->time + grace) {
         Judge();
         continue;
       }
-    } else if (Others().empty() && !waits) {
+    } else if (HaveOthersEnded()) {
       if (children_.empty() || now >= others_ended_at_ + last_grace_) return Event::kAllEnded;
     } else if (next != bad_ends_.end() && now >= next->time + next->Grace(grace)) {
       lost_ = std::move(next->failure);

@@ -164,6 +164,8 @@ class Launcher {
   std::vector<BadEnd>::iterator NextLost();
   // Of those that are not expendable.
   std::vector<const Child*> Others() const;
+  // Whether none of them runs, or may be started again.
+  bool HaveOthersEnded() const;
   // Whether no failure has a reason and several running processes may be the culprit.
   bool IsUnexplained() const;
   void Judge();

@@ -90,11 +90,15 @@ std::string Advice(absl::string_view reason) {
   return "";
 }
 
+// Whether it was told to end, and did so in order.
+bool WasAsked(const Failure& failure) {
+  return failure.exit_code == 128 + SIGTERM || failure.exit_code == 128 + SIGINT;
+}
+
 // By an error of its own: another worker tests the final parameters.
 bool FailedInFinalTest(const Failure& failure) {
   return failure.stage == ScriptStage::kFinal && !failure.killed &&
-         failure.exit_code != kExitTryAgain && failure.exit_code != 128 + SIGTERM &&
-         failure.exit_code != 128 + SIGINT;
+         failure.exit_code != kExitTryAgain && !WasAsked(failure);
 }
 
 // Whether the server at `address` takes connections and says nothing.
@@ -408,7 +412,7 @@ absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
   }
   if (HasFailed()) return true;  // who coordinates tells why
   const std::string who = NameOf(lost);
-  if (lost.exit_code == 128 + SIGTERM || lost.exit_code == 128 + SIGINT) {
+  if (WasAsked(lost)) {
     Say(log_, absl::StrCat(who, " has left"));
     return true;
   }
@@ -473,9 +477,8 @@ absl::StatusOr<bool> LocalRun::OnLostServer(const Failure& lost) {
   // It may be that neither can be told any more: then all others have ended, too.
   const bool is_over =
       has_state ? has_ended || (!lost.killed && launcher_.running() == 0) : has_begun_;
-  const bool is_asked = lost.exit_code == 128 + SIGTERM || lost.exit_code == 128 + SIGINT;
   // Before training has begun a server that ends by itself cannot begin.
-  if (!is_over && !is_asked && !lost.only_followed && lost.exit_code != kExitUsage &&
+  if (!is_over && !WasAsked(lost) && !lost.only_followed && lost.exit_code != kExitUsage &&
       (has_begun_ || lost.killed)) {
     RUBATO_ASSIGN_OR_RETURN(const bool started, StartAgain(lost));
     if (started) return true;

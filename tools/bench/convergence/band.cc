@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/bench/median.h"
+
 namespace rubato {
 namespace {
 
@@ -17,12 +19,6 @@ double ValueAt(const Curve& curve, double x) {
 }
 
 }  // namespace
-
-double MedianOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 Band BandOf(absl::Span<const Curve> runs) {
   std::vector<Curve> curves;
@@ -52,7 +48,7 @@ Band BandOf(absl::Span<const Curve> runs) {
     const auto [low, high] = std::minmax_element(values.begin(), values.end());
     band.x.push_back(x);
     band.low.push_back(*low);
-    band.middle.push_back(MedianOf(values));
+    band.middle.push_back(Median(values));
     band.high.push_back(*high);
   }
   return band;

@@ -12,9 +12,6 @@ namespace rubato {
 // (x, value) by rising x; one that is not finite is left out.
 using Curve = std::vector<std::pair<double, double>>;
 
-// Of an even number the mean of the two in the middle. `values` is not empty.
-double MedianOf(std::vector<double> values);
-
 // At each x the least value of the runs, the median and the greatest.
 struct Band {
   std::vector<double> x, low, middle, high;

@@ -49,7 +49,8 @@ std::vector<int64_t> CountsAt(const nlohmann::json& object) {
   return counts;
 }
 
-nlohmann::ordered_json OrNull(std::optional<double> value) {
+template <typename Number>
+nlohmann::ordered_json OrNull(std::optional<Number> value) {
   return value.has_value() ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
 }
 
@@ -132,8 +133,7 @@ std::string ResultJson(const CellResult& result) {
     if (result.outcome.at_first) json["at_first"] = true;
     json["test"] = OrNull(result.test);
     json["end_seconds"] = result.end_seconds;
-    json["updates"] = result.updates.has_value() ? nlohmann::ordered_json(*result.updates)
-                                                 : nlohmann::ordered_json();
+    json["updates"] = OrNull(result.updates);
     json["staleness"] = OrNull(result.staleness);
     if (!result.staleness_counts.empty()) json["staleness_counts"] = result.staleness_counts;
     for (const WorkerTime& worker : result.workers) {

@@ -17,6 +17,7 @@
 #include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/sign_flip.h"
 #include "tools/bench/convergence/tables.h"
+#include "tools/bench/median.h"
 
 namespace rubato {
 namespace {
@@ -216,9 +217,8 @@ std::vector<std::string> Row(const Study& study, const Group& group, size_t mode
     if (result.staleness.has_value()) staleness.push_back(*result.staleness);
   }
   const auto median = [](const std::vector<double>& values, const char* format) {
-    return values.empty()
-               ? std::string("–")
-               : absl::StrFormat(*absl::ParsedFormat<'g'>::New(format), MedianOf(values));
+    return values.empty() ? std::string("–")
+                          : absl::StrFormat(*absl::ParsedFormat<'g'>::New(format), Median(values));
   };
   const ModeVerdict& verdict = group.verdicts[mode];
   std::string speed = "–";

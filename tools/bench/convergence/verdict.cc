@@ -87,7 +87,7 @@ ModeVerdict VerdictAlone(const std::vector<RunOutcome>& runs, const Target& targ
           target.higher_is_better ? std::max(nearest, best) : std::min(nearest, best);
     }
     if (!run.last.has_value()) ++verdict.diverged;
-    if (run.reached && run.at_first) ++verdict.at_first;
+    if (run.at_first) ++verdict.at_first;
     if (run.reached && fewest.has_value() && run.samples < *fewest) {
       verdict.suspicious.push_back(static_cast<int>(seed));
     }
