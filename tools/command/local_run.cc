@@ -250,7 +250,7 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
                           static_cast<LogLevel>(plan_.job.log().level()), log_.format());
   while (true) {
     const Event event = launcher_.Wait(kProgressPoll);
-    ReadViews(display);
+    ReadViews(&display);
     ReadLogs(&display);
     CutLogs(display);
     display.Update(MonotonicNow());
@@ -307,10 +307,7 @@ void LocalRun::WatchScripts(ProgressDisplay& display) {
   }
 }
 
-bool LocalRun::IsDone() const {
-  return plan_.job.script_size() > 0 && launcher_.SinceOthersEnded() > absl::ZeroDuration() &&
-         access(folder_.SummaryFile().c_str(), F_OK) == 0;
-}
+bool LocalRun::HasResult() const { return access(folder_.SummaryFile().c_str(), F_OK) == 0; }
 
 std::optional<Failure> LocalRun::LateFailure() const {
   const absl::StatusOr<std::string> summary = ReadSmallFile(folder_.SummaryFile());
@@ -330,11 +327,16 @@ std::optional<Failure> LocalRun::LateFailure() const {
   return std::nullopt;
 }
 
-void LocalRun::ReadViews(ProgressDisplay& display) {
+void LocalRun::ReadRest() {
+  ReadViews(nullptr);
+  ReadLogs(nullptr);
+}
+
+void LocalRun::ReadViews(ProgressDisplay* display) {
   while (const std::optional<std::string> line = views_.Next()) {
     if (!has_begun_) {
       if (const absl::Status status = folder_.BecomeLatest(); !status.ok()) {
-        display.Clear();
+        if (display != nullptr) display->Clear();
         Say(log_, absl::StrCat("warning: ", status.message()));
       }
     }
@@ -343,7 +345,7 @@ void LocalRun::ReadViews(ProgressDisplay& display) {
     if (!json.is_object() || !json.contains("mode") || !json["mode"].is_string()) continue;
     const std::string mode = json["mode"];
     if (!mode_.empty() && mode != mode_) {
-      display.Clear();
+      if (display != nullptr) display->Clear();
       Say(log_, absl::StrCat("mode: ", mode, " (was ", mode_, ")"));
     }
     mode_ = mode;
@@ -472,7 +474,7 @@ absl::StatusOr<bool> LocalRun::OnLostServer(const Failure& lost) {
   const bool has_state = state.ok() && state->has_value();
   const bool has_ended = has_state && (*state)->has_ended();
   // Written last: who is lost behind the result is missed by nobody.
-  is_complete_ = !has_ended && access(folder_.SummaryFile().c_str(), F_OK) == 0;
+  is_complete_ = !has_ended && HasResult();
   if (is_complete_) return false;
   // It may be that neither can be told any more: then all others have ended, too.
   const bool is_over =

@@ -42,7 +42,10 @@ class LocalRun {
   // remaining processes.
   void StopInOrder();
 
-  // Whether training has begun.
+  // What the processes have written as they ended. Repeats their warnings.
+  void ReadRest();
+
+  // Whether training has begun, as far as it is read.
   bool has_begun() const { return has_begun_; }
   // The process that coordinates, for people.
   std::string head_name() const;
@@ -51,8 +54,8 @@ class LocalRun {
   std::string NameOf(const Failure& failure) const;
   // After kFailure.
   const Failure& failure() const { return failure_.has_value() ? *failure_ : *launcher_.failure(); }
-  // Whether only scripts still run, for themselves: the job has its result.
-  bool IsDone() const;
+  // Whether the job has its summary, which is written last.
+  bool HasResult() const;
   // Then, or after kAllEnded: a script that failed when the job was done, or in the test of the
   // final parameters if that has come to nothing.
   std::optional<Failure> LateFailure() const;
@@ -75,7 +78,7 @@ class LocalRun {
   absl::StatusOr<Launcher::Event> AwaitAddress();
   absl::StatusOr<Launcher::Event> Watch();
   // Training has begun with the first view. Says when the mode changes.
-  void ReadViews(ProgressDisplay& display);
+  void ReadViews(ProgressDisplay* display);
   // Repeats the warnings of the processes, each text once, whichever process it comes from.
   void ReadLogs(ProgressDisplay* display);
   // Keeps logs below kMaxLog, when they have been read.

@@ -154,15 +154,15 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
                launcher);
   const absl::StatusOr<Event> event = run.Train();
   if (event.ok() && *event == Event::kFailure) PrintFailure(log, run, run.failure());
-  const bool is_done = event.ok() && *event == Event::kInterrupt && run.IsDone();
-  if (is_done) {
-    Say(log, "interrupted: ending the scripts; the job is done");
+  if (event.ok() && *event == Event::kInterrupt && run.HasResult()) {
+    Say(log, "interrupted: ending all processes; the job is done");
   } else if (event.ok() && *event == Event::kInterrupt) {
     Say(log, "interrupted: ending all processes");
     // Shard 0 ends the others. Workers alone would take it for leave to go.
     run.StopInOrder();
   }
   launcher.Stop();
+  run.ReadRest();
   const bool ended_well = event.ok() && *event == Event::kAllEnded;
   if (!run.has_begun() && !ended_well) folder.Abandon();
   if (!event.ok()) {
@@ -176,7 +176,8 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
       }
       return run.failure().exit_code;
     case Event::kInterrupt:
-      if (is_done) {
+      // It may have come while the processes ended.
+      if (run.HasResult()) {
         RUBATO_RETURN_IF_ERROR(PrintSummary(options, plan, folder, run.head_name()).status());
         return ExitCode(InterruptedBy(launcher.interrupted_by()));
       }
