@@ -1,10 +1,11 @@
 // Built by tools/scripts/compare_pslite against a ps-lite that the user has: the same load as
 // `rubato bench wire` puts on a server, through ps-lite. Not part of Rubato's build.
 //
-// Its role comes from ps-lite's environment. The worker prints one line a measurement:
-// OP BYTES GB/s, and the processor seconds a GB of its process and of the server, whose number is
-// in RUBATO_PSLITE_SERVER. The server's handle is dense: one key a size, whose floats are added as
-// vectors.
+// Its role comes from ps-lite's environment. Each worker prints one line a measurement: OP BYTES,
+// when it began and ended (seconds of the machine's clock), the GB that it moved, and the processor
+// seconds of its process and of the server, whose number is in RUBATO_PSLITE_SERVER. Workers begin
+// together, and do not wait for each other until they end. The server's handle is dense: one key a
+// size, whose floats are added as vectors.
 
 #include <time.h>
 
@@ -58,6 +59,8 @@ double CpuSeconds(pid_t process) {
 
 constexpr long kBytesUnderWay = 4 << 20;
 
+void AwaitWorkers() { ps::Postoffice::Get()->Barrier(0, ps::kWorkerGroup); }
+
 void Work(const std::vector<long>& sizes, long sample_bytes) {
   ps::KVWorker<float> worker(0, 0);
   for (size_t index = 0; index < sizes.size(); ++index) {
@@ -71,7 +74,6 @@ void Work(const std::vector<long>& sizes, long sample_bytes) {
     const auto run = [&](const std::string& op, long count) {
       const size_t window = static_cast<size_t>(std::max(2L, kBytesUnderWay / bytes));
       std::deque<int> under_way;
-      const double begin = Now();
       for (long i = 0; i < count; ++i) {
         if (under_way.size() == window) {
           worker.Wait(under_way.front());
@@ -86,27 +88,30 @@ void Work(const std::vector<long>& sizes, long sample_bytes) {
         if (op != "pull") ++pushes;
       }
       for (int request : under_way) worker.Wait(request);
-      return Now() - begin;
     };
     const long count = std::max(4L, sample_bytes / bytes);
     const char* const number = std::getenv("RUBATO_PSLITE_SERVER");
     const pid_t server = number == nullptr ? 0 : std::atoi(number);
+    AwaitWorkers();
     run("push", std::min(count, 8L));
     run("pushpull", std::min(count, 8L));
     for (const char* op : {"push", "pull", "pushpull"}) {
-      const double own_before = CpuSeconds(0), server_before = CpuSeconds(server);
-      const double seconds = run(op, count);
-      const double own = CpuSeconds(0) - own_before, servers = CpuSeconds(server) - server_before;
+      AwaitWorkers();
+      const double own_before = CpuSeconds(0), server_before = CpuSeconds(server), begin = Now();
+      run(op, count);
+      const double end = Now(), own = CpuSeconds(0) - own_before;
+      AwaitWorkers();
+      const double servers = CpuSeconds(server) - server_before;
       const double directions = std::string(op) == "pushpull" ? 2 : 1;
       const double moved =
           directions * static_cast<double>(bytes) * static_cast<double>(count) * 1e-9;
-      std::printf("%s %ld %.6f %.6f %.6f\n", op, bytes, moved / seconds, own / moved,
-                  servers / moved);
+      std::printf("%s %ld %.9f %.9f %.6f %.6f %.6f\n", op, bytes, begin, end, moved, own, servers);
     }
     run("pull", 1);
+    const long all = pushes * ps::NumWorkers();
     for (size_t i = 0; i < n; ++i) {
-      if (parameters[i] != gradient[i] * static_cast<float>(pushes)) {
-        std::fprintf(stderr, "value %zu is %g after %ld pushes\n", i, parameters[i], pushes);
+      if (parameters[i] != gradient[i] * static_cast<float>(all)) {
+        std::fprintf(stderr, "value %zu is %g after %ld pushes\n", i, parameters[i], all);
         std::_Exit(1);
       }
     }
