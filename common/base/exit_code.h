@@ -20,6 +20,8 @@ constexpr int kExitTryAgain = 75;
 // How long a job that is told to end may take for a clean end: to finish its step without the
 // processes that do not answer, and to write a checkpoint.
 constexpr absl::Duration kStopGrace = absl::Seconds(30);
+// The same while who coordinates answers: a large checkpoint takes minutes.
+constexpr absl::Duration kLastCheckpoint = absl::Minutes(5);
 
 // 0 for OK; kExitUsage for InvalidArgument, NotFound, FailedPrecondition, OutOfRange and
 // AlreadyExists; 128 + signal for InterruptedBy(signal), 130 for any other Cancelled; kExitFailure

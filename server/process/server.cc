@@ -132,14 +132,15 @@ void ShardTerm::OnSignal(int signal, ControlClient* control) {
     Leave(signal);
     return;
   }
-  // The coordinator ends the job in order, or this process ends without it.
+  // The coordinator ends the job in order, or this process ends without it: at once, where it is
+  // lost or falls silent.
   proto::PeerMessage message;
   message.mutable_stop_request()->set_reason(std::string(InterruptedBy(signal).message()));
   control->Send(message);
   MonotonicLock lock(&mutex_);
   if (!end_.has_value()) {
     interrupted_ = InterruptedBy(signal);
-    interrupt_deadline_ = MonotonicNow() + kStopGrace;
+    interrupt_deadline_ = MonotonicNow() + kLastCheckpoint;
   }
 }
 

@@ -67,9 +67,6 @@ constexpr absl::string_view kEarlyEnd = "rubato: the script ends in epoch ";
 // How soon it is said that scripts still run when the job is done.
 constexpr absl::Duration kSayWhoRuns = absl::Seconds(10);
 
-// For a clean end of a job whose head answers: a large checkpoint takes minutes.
-constexpr absl::Duration kLastCheckpoint = absl::Minutes(5);
-
 // Of a process for people. There is one coordinator.
 std::string ProcessName(const std::string& role, int rank) {
   return role == "coordinator" ? role : absl::StrCat(role, " ", rank);
