@@ -7,7 +7,7 @@ import json
 import struct
 import subprocess
 
-from programs import PYTHON, TRAIN, WithPrograms, need_torch
+from programs import HERE, PYTHON, TRAIN, WithPrograms, need_torch
 from skipped import run_cases
 
 need_torch("CheckpointsTest", "GoesOn")
@@ -25,6 +25,26 @@ def load_file(path):
     return {name: torch.frombuffer(values, dtype=torch.float32, offset=of["data_offsets"][0],
                                    count=(of["data_offsets"][1] - of["data_offsets"][0]) // 4).reshape(of["shape"])
             for name, of in header.items()}
+
+
+# The gradient is always 1, 2, -3, 4.
+GOES_ON = f"""
+import sys
+sys.path.insert(0, {str(HERE.parent)!r})
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+import rubato
+job = rubato.join()
+model = nn.Linear(4, 1, bias=False)
+loader = DataLoader(TensorDataset(torch.tensor([[1.0, 2.0, -3.0, 4.0]]).repeat(64, 1)), batch_size=16)
+model, optimizer, loader = job.prepare(model, OPTIMIZER, loader)
+for epoch in job.epochs():
+    for (x,) in loader:
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+"""
 
 
 class CheckpointsTest(WithPrograms):
@@ -57,6 +77,41 @@ class CheckpointsTest(WithPrograms):
             self.assertTrue(torch.equal(value, saved[name]), name)
         self.rubato("export", str(checkpoint), "earlier.safetensors")
         self.assertFalse(torch.equal(load_file(self.folder / "earlier.safetensors")["0.weight"], saved["0.weight"]))
+
+    def test_another_optimizer_begins_anew(self):
+        of = {"momentum": "torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, dampening=0.5)",
+              "adam": "torch.optim.Adam(model.parameters(), lr=0.01)",
+              "adagrad": "torch.optim.Adagrad(model.parameters(), lr=0.01, initial_accumulator_value=9)",
+              "centered": "torch.optim.RMSprop(model.parameters(), lr=0.01, centered=True)"}
+
+        def train(run, optimizer, steps, *resume):
+            job = {"version": 1, "name": "anew", "cluster": {"workers": 1, "address": "127.0.0.1:0"},
+                   "script": [PYTHON, f"{optimizer}.py"],
+                   "train": {"batch_size": 16, "until": {"steps": steps}}, "checkpoint": {"every": {"steps": 20}}}
+            (self.folder / "job.yaml").write_text(json.dumps(job))
+            (self.folder / f"{optimizer}.py").write_text(GOES_ON.replace("OPTIMIZER", of[optimizer]))
+            self.rubato("train", "job.yaml", "--run-dir", run, *resume)
+
+        for before, after in [("momentum", "adam"), ("momentum", "adagrad"), ("adam", "momentum"), ("adam", "centered")]:
+            with self.subTest(before=before, after=after):
+                train(f"{before}_{after}", before, 20)
+                checkpoint = f"{before}_{after}/checkpoints/step-00000020"
+                train(f"{after}_of_{before}", after, 23, "--resume", checkpoint)
+                self.assertIn("the optimizer begins anew: the checkpoint holds ",
+                              (self.folder / f"{after}_of_{before}/logs/server-0.log").read_text())
+                self.rubato("export", checkpoint, "before.safetensors")
+                self.rubato("export", f"{after}_of_{before}", "after.safetensors")
+                model = nn.Linear(4, 1, bias=False)
+                model.load_state_dict(load_file(self.folder / "before.safetensors"))
+                optimizer = eval(of[after])
+                for _ in range(3):
+                    optimizer.zero_grad()
+                    model(torch.tensor([[1.0, 2.0, -3.0, 4.0]])).mean().backward()
+                    optimizer.step()
+                torch.testing.assert_close(load_file(self.folder / "after.safetensors")["weight"], model.weight.detach(),
+                                           rtol=1e-6, atol=1e-7)
+                (self.folder / "before.safetensors").unlink()
+                (self.folder / "after.safetensors").unlink()
 
 
 run_cases()

@@ -50,9 +50,11 @@ struct Collect {
   int64_t version;
 };
 
-// Send the floats that the job begins with to these shards, which answer.
+// Send the floats that the job begins with to these shards, which answer: the parameters, and of a
+// checkpoint so many of the optimizer's slots.
 struct Restore {
   std::vector<int> shards;
+  int slots = 0;
 };
 
 // Keep these values in the run's folder, then ValuesSaved: float32 of the flat vector that the job

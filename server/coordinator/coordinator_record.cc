@@ -140,6 +140,7 @@ void Fill(const Collect& collect, proto::CoordinatorOutcome* out) {
 void Fill(const Restore& restore, proto::CoordinatorOutcome* out) {
   proto::CoordinatorOutcome::Restore* message = out->mutable_restore();
   for (const int shard : restore.shards) message->add_shards(shard);
+  message->set_slots(restore.slots);
 }
 
 void Fill(const SaveValues& save, proto::CoordinatorOutcome* out) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "common/space/modes.h"
 #include "server/coordinator/coordinator.h"
@@ -94,7 +95,9 @@ void Coordinator::OpenFirstView() {
   registry_.AddShards(&view_);
   DecideOnKept();
   if (resume.has_value()) {
-    if (const absl::Status status = starting_.CheckResume(model); !status.ok()) {
+    absl::Status status = starting_.CheckResume(model);
+    if (status.ok() && IsScript(job_)) status = starting_.MatchOptimizer(job, &out_);
+    if (!status.ok()) {
       End(status, kExitUsage, std::string(status.message()));
       return;
     }

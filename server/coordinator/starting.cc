@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status.h"
 #include "common/space/modes.h"
+#include "server/optimizers/resumed_slots.h"
 
 namespace rubato {
 
@@ -100,6 +102,13 @@ absl::Status Starting::CheckResume(const proto::WorkerRegistration& worker) cons
   return absl::OkStatus();
 }
 
+absl::Status Starting::MatchOptimizer(const proto::Job& job, Outcomes* out) {
+  if (!resume_.has_value() || is_kept_) return absl::OkStatus();
+  RUBATO_ASSIGN_OR_RETURN(std::string note, MatchSlots(job, &*resume_));
+  if (!note.empty()) out->push_back(Warn{std::move(note)});
+  return absl::OkStatus();
+}
+
 void Starting::Open(const proto::View& view, const Registry& registry, Outcomes* out) {
   state_ = State::kOpening;
   call_.Ask(registry.Shards());
@@ -125,7 +134,7 @@ bool Starting::OnRestored(const ShardId& shard, const proto::ShardRestored& rest
     if (state_ == State::kRestoring && readers_.OnAnswer(shard)) {
       out->push_back(coordinator::Log{absl::StrFormat(
           "shard %d does not see the checkpoint: it is sent its part", shard.number)});
-      out->push_back(coordinator::Restore{{shard.number}});
+      out->push_back(coordinator::Restore{{shard.number}, slots()});
     }
     return false;
   }
@@ -155,7 +164,7 @@ void Starting::Restore(const Placement& placement, const Registry& registry, Out
     if (peer.is_worker) continue;
     proto::CoordinatorMessage message;
     proto::Restore* restore = message.mutable_restore();
-    if (resume_.has_value()) restore->set_slots(resume_->slots_size());
+    if (resume_.has_value()) restore->set_slots(slots());
     if (!path_.empty()) {
       restore->set_path(path_);
       restore->set_digest(resume_->digest());
@@ -188,6 +197,7 @@ void Starting::Restore(const Placement& placement, const Registry& registry, Out
   }
   coordinator::Restore all;
   for (const ShardId& shard : registry.Shards()) all.shards.push_back(shard.number);
+  all.slots = slots();
   out->push_back(std::move(all));
 }
 

@@ -48,6 +48,9 @@ class Starting {
   absl::Status CheckData(const proto::WorkerRegistration& worker) const;
   // FailedPrecondition if the job cannot go on from the checkpoint with such workers.
   absl::Status CheckResume(const proto::WorkerRegistration& worker) const;
+  // Of a checkpoint of another optimizer only the parameters are taken. `job` has the optimizer,
+  // of which nothing was known before if it is a script's.
+  absl::Status MatchOptimizer(const proto::Job& job, coordinator::Outcomes* out);
 
   // The job continues with values that the shards have kept instead. `kept` is the manifest that a
   // checkpoint of them would have.
@@ -84,6 +87,7 @@ class Starting {
 
  private:
   void Restore(const Placement& placement, const Registry& registry, coordinator::Outcomes* out);
+  int slots() const { return resume_.has_value() ? resume_->slots_size() : 0; }
 
   const proto::Job job_;
   std::string refused_;  // the last that was; empty: nobody

@@ -124,7 +124,7 @@ struct Runner {
     return coordinator::Collected{tasks.collect(view, task.version, summary)};
   }
   std::optional<coordinator::Event> operator()(const coordinator::Restore& task) const {
-    const absl::Status status = tasks.restore(view, task.shards);
+    const absl::Status status = tasks.restore(view, task);
     if (status.ok()) return std::nullopt;
     return coordinator::Failed{status};
   }

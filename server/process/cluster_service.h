@@ -90,7 +90,8 @@ class ClusterService : public RawCoordination {
     std::function<absl::Status(const proto::View& view, int64_t version, const Summary& summary)>
         collect;
     // Sends the floats that the job begins with to these shards.
-    std::function<absl::Status(const proto::View& view, const std::vector<int>& shards)> restore;
+    std::function<absl::Status(const proto::View& view, const coordinator::Restore& restore)>
+        restore;
     // Keeps a piece of the values that the job begins with.
     std::function<absl::Status(const coordinator::SaveValues& save)> save_values;
     // Writes a snapshot; returns the checkpoint's path.

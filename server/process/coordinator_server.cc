@@ -364,13 +364,14 @@ ClusterService::Tasks CoordinatorServer::Tasks() {
   tasks.checkpoint = [this](const proto::View& view, const coordinator::WriteCheckpoint& write) {
     return files_->WriteSnapshot(view, write.snapshot, write.manifest, write.unseen, write.failure);
   };
-  tasks.restore = [this](const proto::View& view, const std::vector<int>& shards) {
+  tasks.restore = [this](const proto::View& view, const coordinator::Restore& restore) {
     const auto on_failure = [this](const absl::Status& status) {
       service_.Post(coordinator::RestoreBroke{status});
     };
     return begin_.resume.has_value()
-               ? files_->Restore(view, shards, begin_.path, *begin_.resume, on_failure)
-               : files_->SendInitial(view, shards, initial_file_, on_failure);
+               ? files_->Restore(view, restore.shards, begin_.path, *begin_.resume, restore.slots,
+                                 on_failure)
+               : files_->SendInitial(view, restore.shards, initial_file_, on_failure);
   };
   tasks.save_values = [this](const coordinator::SaveValues& save) {
     initial_file_ = folder_.InitialFile();

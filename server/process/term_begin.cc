@@ -19,7 +19,7 @@
 #include "common/files/resume_point.h"
 #include "common/job/is_script.h"
 #include "common/job/job.h"
-#include "server/run/resumed_slots.h"
+#include "server/optimizers/resumed_slots.h"
 #include "server/run/run_state.h"
 
 namespace rubato {
@@ -200,7 +200,7 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
           absl::StrCat("goes on from ", begin.path, ", whose job has other settings than this"),
           {{"job_digest", begin.resume->job_digest()}});
     }
-    // Of a script's optimizer nothing is known yet.
+    // Of a script's optimizer nothing is known yet (Starting::MatchOptimizer).
     if (!IsScript(job)) {
       RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));
       if (!note.empty()) log.Warning(note);

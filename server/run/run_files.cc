@@ -327,10 +327,10 @@ void RunFiles::FlushLast() {
 
 absl::Status RunFiles::Restore(const proto::View& view, const std::vector<int>& shards,
                                const std::string& checkpoint, const proto::Manifest& manifest,
-                               const std::function<void(absl::Status)>& on_failure) {
+                               int slots, const std::function<void(absl::Status)>& on_failure) {
   RUBATO_ASSIGN_OR_RETURN(const CheckpointReader reader,
                           CheckpointReader::Open(checkpoint, manifest, view.layout()));
-  return Send(view, shards, 1 + manifest.slots_size(), on_failure,
+  return Send(view, shards, 1 + slots, on_failure,
               [&](size_t vector, int64_t begin, absl::Span<float> out) {
                 return reader.Read(vector, begin, out);
               });

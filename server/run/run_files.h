@@ -77,9 +77,10 @@ class RunFiles {
   // Which checkpoints are kept may depend on it. From any thread; other lines are ignored.
   void OnMetrics(const MetricsLine& line) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Sends the floats of a checkpoint to these shards; `on_failure` hears if a stream breaks.
+  // Sends the parameters and so many slots of a checkpoint to these shards; `on_failure` hears if a
+  // stream breaks.
   absl::Status Restore(const proto::View& view, const std::vector<int>& shards,
-                       const std::string& checkpoint, const proto::Manifest& manifest,
+                       const std::string& checkpoint, const proto::Manifest& manifest, int slots,
                        const std::function<void(absl::Status)>& on_failure);
   // Takes the next values of the flat vector. `begin` is the end of the previous ones, or 0 to
   // start, with `layout`. After the last ones all values are in the run folder's InitialFile.

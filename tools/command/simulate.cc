@@ -23,7 +23,7 @@
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
 #include "common/pace/quantity.h"
-#include "server/run/resumed_slots.h"
+#include "server/optimizers/resumed_slots.h"
 #include "tools/command/binaries.h"
 #include "tools/command/plan.h"
 #include "tools/simulator/link.h"

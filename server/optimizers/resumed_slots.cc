@@ -1,4 +1,4 @@
-#include "server/run/resumed_slots.h"
+#include "server/optimizers/resumed_slots.h"
 
 #include <vector>
 
@@ -14,6 +14,9 @@ absl::StatusOr<std::string> MatchSlots(const proto::Job& job, proto::Manifest* c
   const std::vector<std::string> found(checkpoint->slots().begin(), checkpoint->slots().end());
   if (found == optimizer.slots()) return "";
   checkpoint->clear_slots();
+  for (proto::BlockState& block : *checkpoint->mutable_blocks()) {
+    block.set_skipped(block.version());
+  }
   const auto names = [](const std::vector<std::string>& slots) {
     return slots.empty() ? "nothing" : absl::StrJoin(slots, ", ");
   };
