@@ -151,7 +151,8 @@ int64_t Steps::NextStep(const WorkerLedger& ledger) const {
 
 WorkerTask Steps::NextOf(const WorkerLedger& ledger) const {
   WorkerTask task;
-  if (ledger.leaving) {
+  // Not amid a step: if all others leave too, nobody could finish it, and it could not be saved.
+  if (ledger.leaving && ledger.computed.empty()) {
     task.kind = WorkerTask::Kind::kLeave;
     return task;
   }

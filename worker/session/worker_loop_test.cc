@@ -336,7 +336,8 @@ TEST(WorkerLoopTest, LeavesWhenWhatItHasBegunIsDone) {
   sync.View(MakeView(SyncMode(), {1, 4}));
   sync.Parameters();
   EXPECT_TRUE(sync.Leave().empty());
-  EXPECT_THAT(sync.Computed(), ElementsAre("leave"));
+  EXPECT_THAT(sync.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(sync.Parameters(), ElementsAre("leave")) << "the step is done everywhere";
   Loop on_arrival;
   on_arrival.View(MakeView(AsyncMode(), {0, 0}));
   on_arrival.Work(0);
@@ -344,6 +345,21 @@ TEST(WorkerLoopTest, LeavesWhenWhatItHasBegunIsDone) {
   EXPECT_TRUE(on_arrival.Leave().empty());
   EXPECT_THAT(on_arrival.Computed(), ElementsAre("retire 1"));
   EXPECT_THAT(on_arrival.Parameters(), ElementsAre("leave"));
+}
+
+// They may be leaving too, and have not begun the step.
+TEST(WorkerLoopTest, FinishesItsStepForOthersThatHaveLeft) {
+  Loop loop;
+  loop.View(MakeView(SyncMode(), {1, 2}));
+  loop.Parameters();
+  EXPECT_TRUE(loop.Leave().empty());
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  proto::View view = MakeView(SyncMode(), {0, 4});
+  view.set_number(2);
+  EXPECT_THAT(loop.View(view), ElementsAre("pull 0"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 0 clock 0 nodes 0-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("leave"));
 }
 
 // What is still on its way to it is for others to do.

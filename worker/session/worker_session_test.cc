@@ -383,15 +383,16 @@ TEST_F(SessionTest, BearsNoMoreSilenceOfServersThatTheHeartbeatHasNotHeard) {
   EXPECT_EQ(longest_mute(absl::InfinitePast()), absl::ZeroDuration());
 }
 
-TEST_F(SessionTest, LeavesWhenWhatItComputesIsDone) {
+TEST_F(SessionTest, LeavesWhenItsStepIsDone) {
   BecomeMember();
   AllArrived();
   EXPECT_THAT(AskedToLeave(), IsEmpty());
   EXPECT_EQ(Deadline(), 30);
-  EXPECT_THAT(
-      Tell(Session::Computed{}),
-      ElementsAre(HasSubstr("say progress"),
-                  "say after tests leave { reason: \"interrupted by SIGTERM\" applied: 0 }"));
+  EXPECT_THAT(Tell(Session::Computed{}),
+              ElementsAre(HasSubstr("say progress"), HasSubstr("pull 2 at clock 1"), testing::_,
+                          testing::_));
+  EXPECT_THAT(AllArrived(), ElementsAre("say after tests leave { reason: \"interrupted by "
+                                        "SIGTERM\" applied: 1 }"));
   EXPECT_THAT(Stop(0), ElementsAre("disconnect", "end with 143: interrupted by SIGTERM"));
 }
 
