@@ -168,7 +168,7 @@ TEST(CountersTest, MetricsCountOn) {
   view.set_leaves(1);
   *view.mutable_mode() = SyncMode();
   metrics.Begin(BuiltInPolicy(view), SampleSchedule(60'000, 64, 1, kSteps, kSamples), kSteps,
-                kSamples);
+                kSamples, kSteps);
   std::vector<MetricsLine> lines;
   int64_t samples = kSamples, unit = kSteps;
   while (lines.empty()) {  // until the next one is due

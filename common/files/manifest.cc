@@ -66,6 +66,7 @@ absl::Status CheckManifest(const std::string& file, const proto::Manifest& manif
                                      {"samples_per_epoch", manifest.samples_per_epoch()},
                                      {"origin_unit", manifest.origin_unit()},
                                      {"origin_samples", manifest.origin_samples()},
+                                     {"origin_steps", manifest.origin_steps()},
                                      {"unit_samples", manifest.unit_samples()},
                                      {"block_values", manifest.block_values()},
                                      {"residuals", manifest.residuals()}}) {

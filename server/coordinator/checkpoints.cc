@@ -134,6 +134,7 @@ proto::Manifest Checkpoints::ManifestOf(const proto::View& view, const Work& wor
   manifest.set_epoch(static_cast<double>(samples) / view.samples_per_epoch());
   manifest.set_origin_unit(view.origin_unit());
   manifest.set_origin_samples(view.origin_samples());
+  manifest.set_origin_steps(view.origin_steps());
   manifest.set_unit_samples(job_.train().batch_size() / job_.train().micro_batches() *
                             view.leaves());
   manifest.set_block_values(ValuesPerBlock(job_));

@@ -116,6 +116,7 @@ absl::StatusOr<KeptTerm> KeptByAll(const proto::Job& job, const proto::RunState&
   manifest.set_samples_per_epoch(registry.model().train_samples());
   manifest.set_origin_unit(view.origin_unit());
   manifest.set_origin_samples(view.origin_samples());
+  manifest.set_origin_steps(view.origin_steps());
   manifest.set_unit_samples(job.train().batch_size() / job.train().micro_batches() * view.leaves());
   manifest.set_block_values(ValuesPerBlock(job));
   manifest.set_seconds(state.seconds());

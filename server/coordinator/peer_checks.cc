@@ -240,6 +240,7 @@ absl::Status Check(const proto::KeptValues& kept) {
   RUBATO_RETURN_IF_ERROR(In("kept.view.leaves", kept.view().leaves(), 0, 1 << 30));
   RUBATO_RETURN_IF_ERROR(Count("kept.view.origin_unit", kept.view().origin_unit()));
   RUBATO_RETURN_IF_ERROR(Count("kept.view.origin_samples", kept.view().origin_samples()));
+  RUBATO_RETURN_IF_ERROR(Count("kept.view.origin_steps", kept.view().origin_steps()));
   for (const proto::BlockState& block : kept.blocks()) {
     RUBATO_RETURN_IF_ERROR(Count("kept.blocks.version", block.version()));
     RUBATO_RETURN_IF_ERROR(Count("kept.blocks.samples", block.samples()));

@@ -14,6 +14,18 @@ using coordinator::Outcomes;
 using coordinator::Send;
 using coordinator::Warn;
 
+namespace {
+
+// Steps before the lineage that the checkpoint is of.
+int64_t OriginSteps(const proto::Job& job, const proto::Manifest& checkpoint) {
+  if (checkpoint.has_origin_steps()) return checkpoint.origin_steps();
+  return checkpoint.mode() == proto::Manifest::MODE_SYNC
+             ? checkpoint.origin_unit()
+             : checkpoint.origin_samples() / job.train().batch_size();
+}
+
+}  // namespace
+
 Work::Work(const proto::Job& job, int64_t samples_per_epoch,
            const std::optional<proto::Manifest>& resume, const proto::Lasting& lasting,
            PolicyFactory policies)
@@ -35,7 +47,11 @@ Work::Work(const proto::Job& job, int64_t samples_per_epoch,
     lineage_.Begin(wanted, 0, 0);
     return;
   }
+  origin_steps_ = OriginSteps(job, *resume);
   if (is_of_steps) {
+    if (resume->mode() == proto::Manifest::MODE_SYNC) {
+      origin_steps_ += resume->step() - resume->origin_unit();
+    }
     // A step that only some blocks have taken is done first, as a step; else all are at one
     // version.
     const bool is_split =
@@ -63,7 +79,7 @@ void Work::BeginTraining(double seconds_before, absl::Time now) {
   for (const int64_t unit : ledger_.redo_units()) {
     samples -= schedule.SamplesBefore(unit + 1) - schedule.SamplesBefore(unit);
   }
-  metrics_->Begin(policy_, schedule, done(), samples);
+  metrics_->Begin(policy_, schedule, done(), samples, origin_steps_);
 }
 
 int64_t Work::Spare(int64_t workers) const {
@@ -85,6 +101,7 @@ void Work::OpenView(const ViewChange& change, bool stopping, const std::vector<W
     // No number comes twice: blocks count what was left out as an update that changed nothing.
     from_step = divides() ? change.highest() : ledger_.next();
     lineage_.BeginNext(from_step);
+    origin_steps_ = metrics_->steps();
     assignments_.emplace(lineage_.schedule().leaves());
     ledger_.Restart(from_step);
   }
@@ -93,7 +110,7 @@ void Work::OpenView(const ViewChange& change, bool stopping, const std::vector<W
   AddTo(from_step, view);
   if (!begins) return;
   const SampleSchedule& schedule = lineage_.schedule();
-  metrics_->Begin(policy_, schedule, from_step, schedule.SamplesBefore(from_step));
+  metrics_->Begin(policy_, schedule, from_step, schedule.SamplesBefore(from_step), origin_steps_);
 }
 
 void Work::AddTo(int64_t from_step, proto::View* view) {
@@ -103,6 +120,7 @@ void Work::AddTo(int64_t from_step, proto::View* view) {
   view->set_leaves(schedule.leaves());
   view->set_origin_unit(schedule.origin_unit());
   view->set_origin_samples(schedule.SamplesBefore(schedule.origin_unit()));
+  view->set_origin_steps(origin_steps_);
   view->set_from_step(from_step);
   view->set_until_step(lineage_.until());
   view->set_verdict_steps(job_.optimizer().has_clip_grad_norm() ||

@@ -124,6 +124,7 @@ class Work {
   const proto::Job job_;
   const int64_t samples_per_epoch_;
   Lineage lineage_;
+  int64_t origin_steps_ = 0;  // steps before it
   const PolicyFactory policies_;
   std::shared_ptr<const Policy> policy_;
   std::optional<Assignments> assignments_;  // if it divides

@@ -133,6 +133,38 @@ TEST_F(WorkTest, OnArrivalACheckpointCountsTheSamplesOfTheContributionsThatAreDo
   EXPECT_EQ(resumed.metrics().samples(), 4 + 4 + 2);
 }
 
+// Before, the job was in async: its steps were counted by samples, and are fewer than its units.
+TEST_F(WorkTest, StepsGoOnFromThoseOfTheCheckpoint) {
+  Begin("mode { mode: NAME_SYNC }");  // steps of 8 samples
+  proto::Manifest checkpoint;
+  checkpoint.set_samples_per_epoch(16);
+  checkpoint.set_unit_samples(8);
+  checkpoint.set_origin_unit(30);  // contributions of 4
+  checkpoint.set_origin_samples(120);
+  checkpoint.set_origin_steps(15);
+  checkpoint.set_step(34);
+  checkpoint.set_samples(152);
+  const auto steps = [&](const proto::Manifest& manifest) {
+    Work resumed(job_, 16, manifest, {}, BuiltInPolicy);
+    proto::View view;
+    resumed.OpenFirstView(registry_->WorkerIds(), &view);
+    resumed.BeginTraining(0, now_);
+    return resumed.metrics().steps();
+  };
+  checkpoint.set_mode(proto::Manifest::MODE_SYNC);
+  EXPECT_EQ(steps(checkpoint), 15 + 4);
+  checkpoint.set_mode(proto::Manifest::MODE_ASYNC);
+  checkpoint.set_unit_samples(4);
+  proto::BlockState* const block = checkpoint.add_blocks();
+  block->set_version(34);
+  block->set_units_below(34);
+  Begin("mode { mode: NAME_ASYNC }");
+  EXPECT_EQ(steps(checkpoint), 15 + 4 * 4 / 8);
+  // One of before manifests said it.
+  checkpoint.clear_origin_steps();
+  EXPECT_EQ(steps(checkpoint), (120 + 16) / 8);
+}
+
 // In an earlier term, up to the schedule's next point.
 TEST_F(WorkTest, AModeThatWasAskedForGoesOn) {
   Begin("mode { mode: NAME_SYNC }");

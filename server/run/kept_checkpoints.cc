@@ -48,10 +48,11 @@ std::vector<std::string> KeptCheckpoints::Expire(const proto::Checkpoint& settin
     std::optional<double> best_metric;
     std::string best;
     int64_t last_due = 0;
+    std::vector<std::string> pending;
     for (const Entry& entry : entries_) {
       if (entry.due > evaluated) {
         // The first after an evaluation is nearest to what it is of.
-        if (entry.due > last_due) candidates.insert(entry.path);
+        if (entry.due > last_due) pending.push_back(entry.path);
         last_due = entry.due;
         continue;
       }
@@ -63,6 +64,8 @@ std::vector<std::string> KeptCheckpoints::Expire(const proto::Checkpoint& settin
       }
     }
     candidates.insert(best);
+    const size_t late = pending.size() - std::min(pending.size(), kMostPending);
+    candidates.insert(pending.begin() + static_cast<std::ptrdiff_t>(late), pending.end());
   }
   const auto flushed = std::find_if(entries_.rbegin(), entries_.rend(),
                                     [](const Entry& entry) { return entry.is_flushed; });

@@ -24,21 +24,23 @@ class KeptCheckpoints {
   // Adds a checkpoint that is later than all others, or replaces the last one: on arrival the final
   // checkpoint may contain the same units as the one before.
   void Add(Entry entry);
-  // keep_best's metric of parameters that have seen `step` units. It may come after the checkpoint
-  // of that step, which is written while they are evaluated.
+  // keep_best's metric of parameters that have seen `step` units, NaN if it was not told. It may
+  // come after the checkpoint of that step, which is written while they are evaluated.
   void OnEvaluation(int64_t step, double metric);
 
   // That one is on the disk, and not in memory alone.
   void OnFlushed(const std::string& path);
 
   // Forgets the checkpoints that `settings` does not keep, and returns their paths. Besides the
-  // best one, it keeps those that a pending evaluation may find to be the best, and the newest one
-  // that is flushed, which may be all that survives a loss of power.
+  // best one, it keeps those that a pending evaluation may find to be the best (kMostPending at
+  // most: a script need not evaluate at all), and the newest one that is flushed, which may be all
+  // that survives a loss of power.
   std::vector<std::string> Expire(const proto::Checkpoint& settings);
 
  private:
   // Evaluations that are remembered beside those that checkpoints need: the newest.
   static constexpr size_t kMostEvaluations = 1024;
+  static constexpr size_t kMostPending = 4;
 
   // Of the last evaluation up to that step, if any.
   std::optional<double> MetricAt(int64_t step) const;

@@ -91,6 +91,20 @@ TEST(KeptCheckpointsTest, WhatIsStillToBeEvaluatedIsKept) {
   EXPECT_THAT(kept.Expire(settings), ElementsAre("b"));
 }
 
+// A script may tell other metrics, or none.
+TEST(KeptCheckpointsTest, WhereTheMetricIsNeverToldFewArePending) {
+  for (const bool tells : {false, true}) {
+    KeptCheckpoints kept;
+    size_t expired = 0;
+    for (int step = 1; step <= 40; ++step) {
+      kept.Add({std::to_string(step), step, /*due=*/step});
+      if (tells) kept.OnEvaluation(step, std::nan(""));
+      expired += kept.Expire(KeepBest(1, proto::KeepBest::MODE_MAX)).size();
+    }
+    EXPECT_EQ(expired, tells ? 39u : 36u);
+  }
+}
+
 TEST(KeptCheckpointsTest, OneThatIsWrittenAnewIsOne) {
   KeptCheckpoints kept;
   proto::Checkpoint settings;

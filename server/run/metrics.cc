@@ -28,22 +28,15 @@ Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time st
       window_start_(now) {}
 
 void Metrics::Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule,
-                    int64_t units, int64_t samples) {
-  const int64_t steps = has_begun_ ? this->steps() : 0;
+                    int64_t units, int64_t samples, int64_t origin_steps) {
   policy_ = std::move(policy);
   sync_ = !policy_->on_arrival();
   schedule_ = schedule;
   units_ = units;
   samples_ = samples;
+  origin_steps_ = origin_steps;
   open_.clear();
-  if (has_begun_) {
-    first_step_ = steps;
-    first_samples_ = samples_;
-    return;
-  }
-  has_begun_ = true;
-  samples_before_ = samples_;
-  first_step_ = sync_ ? schedule.origin_unit() : 0;
+  if (!std::exchange(has_begun_, true)) samples_before_ = samples_;
 }
 
 std::vector<int64_t> Metrics::MissingLeaves() const {

@@ -67,10 +67,10 @@ class Metrics {
   Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now);
 
   // From now on `schedule` divides the job's samples into units of the policy's mode; `units` of
-  // them, with `samples` samples, are done. Call it before the first progress, and at each change
-  // of mode, when no work is in progress.
+  // them, with `samples` samples, are done, and before its origin lie `origin_steps` steps. Call it
+  // before the first progress, and at each change of mode, when no work is in progress.
   void Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule, int64_t units,
-             int64_t samples);
+             int64_t samples, int64_t origin_steps);
 
   // A part of a unit has been computed. Appends the lines that are complete now: in sync in the
   // order of steps, with sums in the order of micro-batches, so that they do not depend on who
@@ -117,8 +117,9 @@ class Metrics {
   };
 
   int64_t StepsAt(int64_t units, int64_t samples) const {
-    return first_step_ +
-           (sync_ ? units - schedule_->origin_unit() : (samples - first_samples_) / batch_size_);
+    const int64_t origin = schedule_->origin_unit();
+    return origin_steps_ +
+           (sync_ ? units - origin : (samples - schedule_->SamplesBefore(origin)) / batch_size_);
   }
   // Steps of which parts are kept: some 64 MB of them.
   size_t MaxOpen() const {
@@ -138,8 +139,7 @@ class Metrics {
   bool sync_ = true;  // a unit is a step, of which several workers tell
   std::optional<SampleSchedule> schedule_;
   bool has_begun_ = false;
-  int64_t first_step_ = 0;     // of this schedule
-  int64_t first_samples_ = 0;  // before it
+  int64_t origin_steps_ = 0;  // before this schedule's origin
   const int64_t samples_per_epoch_;
   const int64_t batch_size_;
   const absl::string_view evaluated_split_;

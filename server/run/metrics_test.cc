@@ -25,7 +25,7 @@ class MetricsTest : public testing::Test {
     proto::View view;
     view.set_leaves(2);
     *view.mutable_mode() = sync ? SyncMode() : AsyncMode();
-    metrics.Begin(BuiltInPolicy(view), SampleSchedule(kEpoch, 40, 2), 0, 0);
+    metrics.Begin(BuiltInPolicy(view), SampleSchedule(kEpoch, 40, 2), 0, 0, 0);
     return metrics;
   }
 
@@ -163,7 +163,7 @@ TEST_F(MetricsTest, KeepsPartsOfSoManySteps) {
   proto::View view;
   view.set_leaves(1 << 16);
   *view.mutable_mode() = SyncMode();
-  metrics.Begin(BuiltInPolicy(view), SampleSchedule(kEpoch, 40, 1 << 16), 0, 0);
+  metrics.Begin(BuiltInPolicy(view), SampleSchedule(kEpoch, 40, 1 << 16), 0, 0, 0);
   for (int64_t unit = 1; unit < 1000; ++unit) metrics.OnProgress(Told(unit, 0, 1), now_, &lines_);
   EXPECT_TRUE(lines_.empty());
   EXPECT_EQ(metrics.open(), 16u);

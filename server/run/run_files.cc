@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -373,9 +374,9 @@ absl::Status RunFiles::Send(const proto::View& view, const std::vector<int>& sha
 void RunFiles::OnMetrics(const MetricsLine& line) {
   if (line.kind != MetricsLine::Kind::kEval) return;
   const bool is_loss = job_.checkpoint().keep_best().metric() == proto::METRIC_EVAL_LOSS;
-  if (!is_loss && !line.accuracy.has_value()) return;
+  const double accuracy = line.accuracy.value_or(std::numeric_limits<double>::quiet_NaN());
   MonotonicLock lock(&mutex_);
-  kept_.OnEvaluation(line.unit, is_loss ? line.loss : *line.accuracy);
+  kept_.OnEvaluation(line.unit, is_loss ? line.loss : accuracy);
 }
 
 }  // namespace rubato
