@@ -19,6 +19,7 @@ namespace rubato {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -334,9 +335,11 @@ TEST_F(ResumeTest, AFullDiskCostsACheckpointAndNothingElse) {
   EXPECT_EQ(result.code, 0) << result.err;
   const size_t warning = result.err.find("training goes on, the last good one is none");
   ASSERT_NE(warning, std::string::npos) << result.err;
-  EXPECT_EQ(result.err.find("no checkpoint of", warning), std::string::npos)
+  EXPECT_EQ(result.err.find("no checkpoint of step", warning), std::string::npos)
       << "once for all of them:\n"
       << result.err;
+  EXPECT_THAT(result.err, ContainsRegex("no checkpoint of the end, step [0-9]+: .*; --resume goes "
+                                        "on from the beginning"));
 }
 
 TEST_F(ResumeTest, StopsWhenTheTargetIsMetOrTheTimeIsOver) {

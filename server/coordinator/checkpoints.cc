@@ -157,14 +157,18 @@ proto::Manifest Checkpoints::ManifestOf(const proto::View& view, const Work& wor
 }
 
 void Checkpoints::OnWritten(uint32_t snapshot, const absl::StatusOr<std::string>& path,
-                            const Registry& registry, Outcomes* out) {
+                            bool is_last, const Registry& registry, Outcomes* out) {
   proto::CoordinatorMessage message;
   message.mutable_release_snapshot()->set_id(snapshot);
   registry.SendToShards(message, out);
   if (path.ok()) {
     last_ = *path;
     out->push_back(Log{absl::StrCat("checkpoint ", *path)});
-  } else if (!has_failed_) {  // one warning until there is one again
+  } else if (is_last) {
+    out->push_back(Warn{absl::StrFormat(
+        "no checkpoint of the end, step %d: %s; --resume goes on from %s", snapshots_.step(),
+        path.status().message(), last_.empty() ? "the beginning" : last_)});
+  } else if (!has_failed_) {
     out->push_back(Warn{absl::StrFormat(
         "no checkpoint of step %d: %s; training goes on, the last good one is %s",
         snapshots_.step(), path.status().message(), last_.empty() ? "none" : last_)});

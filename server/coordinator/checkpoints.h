@@ -72,8 +72,9 @@ class Checkpoints {
   bool OnMissed(const proto::SnapshotMissed& missed);
   // If blocks advance in steps: a block was at this version when it should have been copied before.
   int64_t missed() const { return missed_; }
-  // It is written, or could not be.
-  void OnWritten(uint32_t snapshot, const absl::StatusOr<std::string>& path,
+  // It is written, or could not be: one warning until there is one again, and another if it
+  // `is_last`, of the training's end.
+  void OnWritten(uint32_t snapshot, const absl::StatusOr<std::string>& path, bool is_last,
                  const Registry& registry, coordinator::Outcomes* out);
 
   // Whether one of a step up to `until` is being copied.
@@ -101,7 +102,7 @@ class Checkpoints {
   std::set<int> told_unseen_;                // shards of which that was said
   bool is_wanted_ = false;                   // as soon as none is under way
   int64_t missed_ = 0;
-  bool has_failed_ = false;                  // the last one
+  bool has_failed_ = false;  // the last one
   std::string last_;
 };
 

@@ -253,7 +253,8 @@ void Coordinator::On(const coordinator::StopRequested& event) {
 
 void Coordinator::On(const coordinator::Checkpointed& event) {
   if (is_over_ && !event.path.ok()) return;  // it was given up
-  checkpoints_.OnWritten(event.snapshot, event.path, registry_, &out_);
+  checkpoints_.OnWritten(event.snapshot, event.path, ending_.state() == Ending::State::kSaving,
+                         registry_, &out_);
   if (is_over_) return;
   if (!ending_.diverged().empty()) {
     EndDiverged();

@@ -63,8 +63,13 @@ std::string Account(const nlohmann::json& summary) {
                 left = Count(summary, "workers_left");
   if (switches > 0 || lost > 0 || left > 0) {
     absl::StrAppendFormat(
-        &text, "changes        %d of the mode, %s lost, %d departed  (%d views)\n", switches,
-        Workers(lost), left, Count(summary, "views"));
+        &text, "changes        %d of the mode, %s lost, %d departed\n", switches,
+        Workers(lost), left);
+  }
+  const int64_t servers = Count(summary, "servers_lost");
+  if (servers > 0) {
+    absl::StrAppendFormat(&text, "servers        %d lost; %d samples trained again\n", servers,
+                          Count(summary, "samples_rolled_back"));
   }
   const int64_t residuals = Count(summary, "residuals_lost");
   if (residuals > 0) {

@@ -68,10 +68,12 @@ TEST(SummaryTest, AccountsForEveryContributionAndEveryChange) {
   RUBATO_ASSERT_OK(text);
   EXPECT_THAT(*text,
               HasSubstr("contributions  39 sent = 30 applied + 2 partial + 7 lost  (1 left out)\n"
-                        "changes        3 of the mode, 2 workers lost, 1 departed  (9 views)\n"
+                        "changes        3 of the mode, 2 workers lost, 1 departed\n"
                         "residuals      of 3 workers lost with them\n"));
   EXPECT_THAT(*SummaryText(R"({"workers_lost":1,"residuals_lost":1})", "run", {}),
               AllOf(HasSubstr(" 1 worker lost, "), HasSubstr(" of 1 worker lost ")));
+  EXPECT_THAT(*SummaryText(R"({"servers_lost":1,"samples_rolled_back":640})", "run", {}),
+              HasSubstr("servers        1 lost; 640 samples trained again\n"));
   // In sync, where nothing changed, there is nothing to say.
   const auto calm = SummaryText(R"({"contributions":{"given":0},"views":1})", "run", {});
   RUBATO_ASSERT_OK(calm);
