@@ -40,8 +40,14 @@ document.querySelectorAll('#runs button')[1].click();
 answer.second = look();
 """
 
+CELLS = """
+const [names, values] = [...document.querySelectorAll('#runs tr')].map(row => [...row.children].map(cell =>
+    cell.textContent));
+const answer = {cells: Object.fromEntries(names.map((name, i) => [name, values[i]]))};
+"""
 
-def write_run(folder, staleness, scale):
+
+def write_run(folder, staleness, scale, tells_loss=True):
     os.mkdir(folder)
     with open(f"{folder}/metrics.jsonl", "w") as file:
         for i in range(1, 101):
@@ -51,7 +57,7 @@ def write_run(folder, staleness, scale):
             file.write(json.dumps(line) + "\n")
             if i % 25 == 0:
                 line = dict(kind="eval" if i < 100 else "test", step=10 * i, epoch=i / 10, samples=100 * i,
-                            time=0.5 * i, loss=scale * math.exp(-i / 29), accuracy=0.5)
+                            time=0.5 * i, loss=scale * math.exp(-i / 29) if tells_loss else None, accuracy=0.5)
                 file.write(json.dumps(line) + "\n")
 
 
@@ -64,6 +70,11 @@ def main():
     subprocess.run([rubato, "plot", "first", "second", "--output", "page.html"], check=True, cwd=folder)
     with open(f"{folder}/page.html", encoding="utf-8") as file:
         answer = ask(browser, file.read(), ASK, folder)
+    write_run(f"{folder}/accuracy", 0, 1, tells_loss=False)
+    subprocess.run([rubato, "plot", "accuracy", "--output", "accuracy.html"], check=True, cwd=folder)
+    with open(f"{folder}/accuracy.html", encoding="utf-8") as file:
+        cells = ask(browser, file.read(), CELLS, folder)["cells"]
+    assert cells["eval loss"] == cells["test loss"] == "–" and cells["test accuracy"] == "50.00 %", cells
 
     assert answer["errors"] == [], answer["errors"]
     assert answer["title"] == "2 runs – Rubato", answer["title"]

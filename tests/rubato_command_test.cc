@@ -331,7 +331,17 @@ TEST_F(RubatoCommandTest, ExportAndPlotTellWhatIsWrong) {
   const Result plotted = Rubato({"plot", "nothing"});
   EXPECT_EQ(plotted.code, 2);
   EXPECT_EQ(plotted.err, "error: found no nothing, expected a run's folder\n");
+  // Of several, those that have not begun are left out.
+  fs::create_directories(Path("runs/refused/logs"));
+  const std::string refused = "found no metrics.jsonl in runs/refused, expected a run's folder\n";
+  EXPECT_EQ(Rubato({"plot", "runs/refused"}).err, "error: " + refused);
   EXPECT_FALSE(fs::exists(Path("plot.html")));
+  fs::create_directories(Path("runs/one"));
+  Write("runs/one/metrics.jsonl", "{\"kind\":\"train\",\"step\":1,\"loss\":2.0}\n");
+  fs::create_directory_symlink("one", Path("runs/latest"));
+  const Result several = Rubato({"plot", "runs/refused", "runs/one", "runs/latest"});
+  EXPECT_EQ(several.code, 0) << several.err;
+  EXPECT_EQ(several.err, "left out: " + refused);
   Write("model.yaml", absl::StrCat(kJob, "loss: cross_entropy\n"));
   const Result init =
       Rubato({"train", "model.yaml", "--set", "model.init_from=nothing.safetensors", "--dry-run"});
@@ -536,6 +546,7 @@ TEST_F(RubatoCommandTest, SignalsEndAllAndGiveTheirCode) {
   // Shard 0 ends, and the others do not heed it.
   SetScripts(
       absl::StrCat(kGoodServer,
+                   "rm -f $run/summary.json\n"  // it does not come to its end
                    "if [ $shard = 0 ]; then exec $fake on-term 143 announce alive pause; fi\n"
                    "exec $fake ignore-term announce alive pause"),
       "exec $fake announce alive pause");

@@ -176,7 +176,10 @@
     ['time', run => clock(end(run, 'time'))],
     ['train loss', run => four(last((run.kinds.train || {}).loss, () => true))],
     ...['eval', 'test'].filter(kind => runs.some(run => run.kinds[kind])).flatMap(kind => [
-      [kind + ' loss', run => four(last((run.kinds[kind] || {}).loss, () => true))],
+      [kind + ' loss', run => {
+        const losses = (run.kinds[kind] || {}).loss || [];
+        return losses.every(loss => loss === null) ? '–' : four(last(losses, () => true));  // a script need not tell it
+      }],
       [kind + ' accuracy', run => {
         const value = last((run.kinds[kind] || {}).accuracy, () => true);
         return typeof value !== 'number' ? '–' : (100 * value).toFixed(2) + ' %';

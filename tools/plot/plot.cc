@@ -1,8 +1,11 @@
 #include "tools/plot/plot.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/flags.h"
@@ -18,18 +21,33 @@ namespace {
 absl::Status Plot(const std::vector<std::string>& paths, const std::string& output) {
   std::vector<RunCurves> runs;
   std::map<std::string, int> named;
+  std::vector<std::string> drawn;
+  std::set<std::string> places;
+  absl::Status left_out;
   for (const std::string& path : paths) {
-    RUBATO_ASSIGN_OR_RETURN(RunCurves run, ReadCurves(path));
-    if (run.skipped > 0) {
-      std::fprintf(stderr, "%s: %lld lines that are no metrics are left out\n", path.c_str(),
-                   static_cast<long long>(run.skipped));
+    std::error_code error;
+    const std::string place = std::filesystem::canonical(path, error);
+    if (!error && !places.insert(place).second) continue;  // runs/latest is a link to another
+    absl::StatusOr<RunCurves> run = ReadCurves(path);
+    // Of runs/* some may not have begun.
+    if (!run.ok() && paths.size() > 1 && std::filesystem::is_directory(path, error)) {
+      std::fprintf(stderr, "left out: %s\n", std::string(run.status().message()).c_str());
+      left_out = run.status();
+      continue;
     }
-    ++named[run.name];
-    runs.push_back(std::move(run));
+    RUBATO_RETURN_IF_ERROR(run.status());
+    if (run->skipped > 0) {
+      std::fprintf(stderr, "%s: %lld lines that are no metrics are left out\n", path.c_str(),
+                   static_cast<long long>(run->skipped));
+    }
+    ++named[run->name];
+    runs.push_back(*std::move(run));
+    drawn.push_back(path);
   }
+  if (runs.empty()) return left_out;
   // Folders of one name in different places are told apart as they were typed.
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (named[runs[i].name] > 1) runs[i].name = paths[i];
+    if (named[runs[i].name] > 1) runs[i].name = drawn[i];
   }
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(output, PlotPage(runs)));
   std::printf("%s\n", output.c_str());
