@@ -92,7 +92,8 @@ class CheckpointsTest(WithPrograms):
             (self.folder / f"{optimizer}.py").write_text(GOES_ON.replace("OPTIMIZER", of[optimizer]))
             self.rubato("train", "job.yaml", "--run-dir", run, *resume)
 
-        for before, after in [("momentum", "adam"), ("momentum", "adagrad"), ("adam", "momentum"), ("adam", "centered")]:
+        for before, after in (("momentum", "adam"), ("momentum", "adagrad"), ("adam", "momentum"),
+                              ("adam", "centered")):
             with self.subTest(before=before, after=after):
                 train(f"{before}_{after}", before, 20)
                 checkpoint = f"{before}_{after}/checkpoints/step-00000020"
@@ -108,8 +109,8 @@ class CheckpointsTest(WithPrograms):
                     optimizer.zero_grad()
                     model(torch.tensor([[1.0, 2.0, -3.0, 4.0]])).mean().backward()
                     optimizer.step()
-                torch.testing.assert_close(load_file(self.folder / "after.safetensors")["weight"], model.weight.detach(),
-                                           rtol=1e-6, atol=1e-7)
+                found = load_file(self.folder / "after.safetensors")["weight"]
+                torch.testing.assert_close(found, model.weight.detach(), rtol=1e-6, atol=1e-7)
                 (self.folder / "before.safetensors").unlink()
                 (self.folder / "after.safetensors").unlink()
 
