@@ -43,6 +43,7 @@ class Engine:
         self.ahead: List[Tuple[int, int, int]] = []  # epoch, begin, end of micro-batches that will likely come
         # Hears of places (epoch, begin, end) what samples stand there, in the job's order.
         self.on_samples: Callable[[int, int, int, List[int]], None] = lambda *_: None
+        self.on_asking: Callable[[], None] = lambda: None  # hears before the parameters may change
         self._batch = int(worker.job["train"]["batch_size"])
         self._load = load
         self._state = _State.NOTHING
@@ -90,6 +91,7 @@ class Engine:
         if self._state is _State.FILLED:
             self._give()
         if self._state is _State.NOTHING:
+            self.on_asking()
             self.worker.ask()
         return self._state is _State.NOTHING
 

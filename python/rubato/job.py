@@ -187,7 +187,7 @@ class Job(server.Commands):
             figures = self._run_test(test)
         finally:
             self._evaluating = False
-        self._layout.note_versions()  # the test may have changed them for a while
+        self._layout.restore()  # the test may have changed them for a while
         engine.reload()
         numbers = figures or {}
         engine.tested(_as_float(numbers.get("loss")), _as_float(numbers.get("accuracy")))

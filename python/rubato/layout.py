@@ -68,7 +68,10 @@ class Layout:
         self._pin: Optional[staging.Pin] = None  # of the shared memory
         self._staged: Dict[int, Any] = {}  # entries of GPUs: (their staging, their place in it)
         self._parameters: Any = None  # the flat vector, as tensors
+        self._shared: List[Any] = []  # of triples (entry, its view, its address): tensors that lie in the vector
         self._versions: List[int] = []
+        self._sums: Optional[List[float]] = None  # of the parameters' values, while the first micro-batch is at hand
+        self._has_watched = False  # that micro-batch
         self._has_warned = False
 
     def _add(self, name: str, tensor: torch.Tensor, average: float) -> None:
@@ -102,6 +105,7 @@ class Layout:
                 self._averages.append((tensor, view))
             elif tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous():
                 tensor.data = view
+                self._shared.append((entry, view, view.data_ptr()))
             else:
                 self._loads.append((tensor, view))
         for device, indices in on_gpus.items():
@@ -140,11 +144,9 @@ class Layout:
     def load(self, is_new: bool) -> None:
         """Loads the changed values of the flat vector into the model. Averages are always loaded, since layers
         overwrite them."""
-        lost = self._changed() if is_new and not self._has_warned else None
-        if lost is not None:
-            self._has_warned = True
-            warnings.warn(f"rubato: {lost} was changed in place after optimizer.step(), and the change is "
-                          "lost: the servers hold the parameters", stacklevel=2)
+        if is_new:
+            self._check_memory()
+            self._warn_of(self._changed())
         with torch.no_grad():
             for tensor, view in self._averages + (self._loads if is_new else []):
                 tensor.copy_(view)
@@ -155,13 +157,49 @@ class Layout:
                     way.restore_averages()
         if is_new:
             self.note_versions()
+            if not self._has_watched:
+                self._sums = self._sum_up()
 
     def note_versions(self) -> None:
         """The parameters are as they should be, or are about to be loaded."""
         self._versions = [tensor._version for tensor in self._trainable]
 
+    def restore(self) -> None:
+        """The parameters are about to be loaded, whatever the script has made of them: those that lay in the vector
+        lie there again."""
+        for entry, view, address in self._shared:
+            if entry.tensor.data_ptr() != address:
+                entry.tensor.data = view
+        self.note_versions()
+        self._sums = None  # until they are loaded
+
+    def end_watch(self) -> None:
+        """The parameters may change from now on. The first micro-batch alone shows whether the script writes to their
+        `.data`, of which torch counts no version: to look each time would take as long as to load them."""
+        if self._sums is not None:
+            self._warn_of(self._changed())
+            self._sums, self._has_watched = None, True
+
+    def _warn_of(self, name: Optional[str]) -> None:
+        if name is not None and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(f"rubato: {name} was changed in place after optimizer.step(), and the change is "
+                          "lost: the servers hold the parameters", stacklevel=2)
+
+    def _sum_up(self) -> List[float]:
+        return [float(tensor.detach().sum(dtype=torch.float64)) for tensor in self._trainable]
+
+    def _check_memory(self) -> None:
+        """Raises Refused if a tensor that lay in the vector lies elsewhere, where no new values arrive."""
+        for entry, _, address in self._shared:
+            if entry.tensor.data_ptr() != address:
+                raise Refused(f"the memory of {entry.name} was replaced after job.prepare, expected it to stay, as the "
+                              "servers' values arrive there: call model.to(...), .double() and the like before "
+                              "job.prepare, and do not assign to a parameter's .data")
+
     def check_untouched(self) -> None:
         """Raises Refused if the script has changed parameters since the last load."""
+        self._check_memory()
         name = self._changed()
         if name is not None:
             raise Refused(f"{name} was changed in place by the script, expected only optimizer.step() to "
@@ -169,8 +207,10 @@ class Layout:
 
     def _changed(self) -> Optional[str]:
         """The first parameter that the script has changed since the last load."""
-        return next((entry.name for entry, version in zip(self.parameters, self._versions)
-                     if entry.tensor._version != version), None)
+        sums = self._sums if self._sums is None else self._sum_up()
+        return next((entry.name for i, entry in enumerate(self.parameters)
+                     if entry.tensor._version != self._versions[i]
+                     or sums is not None and repr(sums[i]) != repr(self._sums[i])), None)  # nan, too
 
     def gradient(self, worker: Worker, work: Work) -> staging.Flat:
         """Where the gradient of `work` is to be written."""

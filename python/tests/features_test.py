@@ -414,6 +414,28 @@ at_hand = [torch.zeros(2)]
         self.assertEqual(code, 0, errors)
         self.assertNotIn("changed in place", errors)
 
+    def test_a_change_of_data_between_steps_is_told_to_be_lost(self):
+        # Of which torch counts no version; found in the first micro-batch alone, as a script does the same for each.
+        change = "        model.weight.data.clamp_(-.1, .1)\n"
+        code, _, errors = self.run_script(LOOP + "        optimizer.step()\n" + change)
+        self.assertEqual(code, 0, errors)
+        self.assertEqual(errors.count("weight was changed in place after optimizer.step()"), 1, errors)
+        code, _, errors = self.run_script(LOOP + "        optimizer.step()\n")
+        self.assertEqual((code, errors.count("in place")), (0, 0), errors)
+
+    def test_a_test_may_put_other_memory_in_place_of_parameters(self):
+        swap = """
+    def test():
+        kept = {name: p.data.clone() for name, p in model.named_parameters()}
+        for p in model.parameters(): p.data = torch.zeros_like(p)
+        assert model(x).abs().sum() == 0
+        for name, p in model.named_parameters(): p.data = kept[name]
+    job.evaluate(test)
+"""
+        end = "        optimizer.step()\n"
+        self.same(LOOP + end + swap, LOOP + end)
+        self.same(LOOP.replace("    for a, b", swap + "    for a, b") + end, LOOP + end)  # before the first batch, too
+
     def test_adam_with_decoupled_weight_decay_is_adamw(self):
         # As newer versions of torch have AdamW; older ones keep what a group brings.
         output = self.passes("""

@@ -37,6 +37,26 @@ job.{call}
         optimizer.step()
 """)
 
+    def test_edits_that_torch_does_not_count(self):
+        for edit in ("weight.data.clamp_(-0.01, 0.01)", "weight.data.mul_(float('nan'))"):
+            self.refuses("weight was changed in place", LOOP + f"        model.{edit}\n        optimizer.step()\n")
+
+    def test_other_memory_for_parameters(self):
+        assign = "model.weight.data = model.weight.data.clamp(-0.1, 0.1)\n"
+        for text in (LOOP.replace("for epoch", "model.double(); x = x.double()\nfor epoch", 1) +
+                     "        optimizer.step()\n",
+                     LOOP.replace("for epoch", "model.weight.data = model.weight.data.clone()\nfor epoch", 1) +
+                     "        optimizer.step()\n",
+                     LOOP + "        if job.step == 2: " + assign + "        optimizer.step()\n",
+                     LOOP + "        optimizer.step()\n        if job.step == 2: " + assign):
+            self.refuses("weight was replaced after job.prepare", text)
+        self.refuses("0.weight was replaced after job.prepare", """
+model = nn.Sequential(nn.Conv2d(3, 2, 2))
+model, optimizer, loader = job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
+model.to(memory_format=torch.channels_last)
+next(iter(loader))
+""")
+
     def test_a_rate_set_by_hand(self):
         self.refuses("lr of the optimizer was changed", LOOP + """
         optimizer.param_groups[0]["lr"] = 0.01
