@@ -5,7 +5,8 @@ import math
 import os
 import pathlib
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+import warnings
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 from . import core, length, seeds, server, threads
 from .engine import Engine
@@ -49,6 +50,7 @@ class Job(server.Commands):
         self._loops = 0  # of the loader
         self._epoch: Optional[int] = None  # that epochs() has given
         self._evaluating = False
+        self._has_warned = False  # of a test's other figures
 
     # Before the training.
 
@@ -173,8 +175,8 @@ class Job(server.Commands):
         All workers call it, for example at the end of each epoch. During the test the model is in eval mode and no
         gradients are recorded; random numbers drawn in it do not affect the training. A test that changes the
         parameters, for example to averages, must restore them. `loss` and `accuracy` in its result (means over the
-        samples) are reported to the job; other values are only for the script. Returns the result, or None in the
-        workers where `test` was not run: check for that before you use it.
+        samples, the accuracy a fraction) are reported to the job; other values are only for the script. Returns the
+        result, or None in the workers where `test` was not run: check for that before you use it.
         """
         engine = self._prepared_with_model("job.evaluate", "test")
         if self._evaluating:
@@ -189,9 +191,28 @@ class Job(server.Commands):
             self._evaluating = False
         self._layout.restore()  # the test may have changed them for a while
         engine.reload()
-        numbers = figures or {}
-        engine.tested(_as_float(numbers.get("loss")), _as_float(numbers.get("accuracy")))
+        engine.tested(*self._figures(figures))
         return figures
+
+    def _figures(self, figures: Any) -> Tuple[Optional[float], Optional[float]]:
+        """The loss and the accuracy that a test has returned."""
+        if figures is None:
+            return None, None
+        if not isinstance(figures, Mapping):
+            raise Refused(f"job.evaluate's test returned a {type(figures).__name__}, expected None or a dictionary "
+                          "such as {'accuracy': 0.9}")
+        others = sorted(str(name) for name in figures if name not in ("loss", "accuracy"))
+        if others and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(f"rubato: the job keeps a test's loss and accuracy, the script alone: {', '.join(others)}",
+                          stacklevel=3)
+        accuracy = _as_float(figures.get("accuracy"))
+        if accuracy is not None and math.isnan(accuracy):  # of no samples
+            accuracy = None
+        if accuracy is not None and not 0 <= accuracy <= 1:
+            raise Refused(f"job.evaluate's test returned accuracy={accuracy:g}, expected a fraction from 0 to 1, not a "
+                          "percentage")
+        return _as_float(figures.get("loss")), accuracy
 
     def _run_test(self, test: Callable[[], Optional[Dict[str, float]]]) -> Optional[Dict[str, float]]:
         import torch

@@ -423,6 +423,17 @@ at_hand = [torch.zeros(2)]
         code, _, errors = self.run_script(LOOP + "        optimizer.step()\n")
         self.assertEqual((code, errors.count("in place")), (0, 0), errors)
 
+    def test_what_a_test_tells_the_job(self):
+        test = LOOP + "        optimizer.step()\n    job.evaluate(lambda: %s)\n"
+        for figures, told in (("{'accuracy': 1, 'loss': 2}", "2.0 1.0"),
+                              ("{'accuracy': torch.tensor(0.5)}", "None 0.5"),
+                              ("{'accuracy': float('nan')}", "None None"), ("None", "None None"), ("{}", "None None")):
+            code, _, errors = self.run_script(test % figures)
+            self.assertEqual((code, errors.splitlines()), (0, [f"tested {told}"] * 2))
+        code, _, errors = self.run_script(test % "{'loss': 2, 'f1': 0.5}")
+        self.assertEqual((code, errors.count("a test's loss and accuracy, the script alone: f1")),
+                         (0, 1), errors)
+
     def test_a_test_may_put_other_memory_in_place_of_parameters(self):
         swap = """
     def test():

@@ -242,6 +242,13 @@ job.prepare(model, optimizer, loader)
     job.evaluate(lambda: {"n": sum(1 for _ in loader)})
 """)
 
+    def test_figures_of_a_test_that_are_none(self):
+        test = LOOP + "        optimizer.step()\n    job.evaluate(lambda: %s)\n"
+        for figures, sentence in (("{'accuracy': 93.5}", "accuracy=93.5, expected a fraction from 0 to 1, not a perc"),
+                                  ("{'accuracy': -0.5}", "accuracy=-0.5, expected a fraction"),
+                                  ("0.5", "returned a float, expected None or a dictionary")):
+            self.refuses(sentence, test % figures)
+
     def test_a_weight_that_is_no_whole_number(self):
         self.refuses("found weight=2.5, expected a whole number", LOOP + "        optimizer.step(weight=2.5)\n")
 
