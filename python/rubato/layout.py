@@ -93,7 +93,7 @@ class Layout:
     @torch.no_grad()
     def move_to(self, memory: Any) -> None:
         """The values go into the flat vector at the beginning of `memory`, and parameters lie there from now on as far
-        as torch allows. Normalising layers measure each micro-batch for itself from now on."""
+        as torch allows."""
         self._parameters = self._views(memory, 0)
         on_gpus: Dict[torch.device, List[int]] = {}
         for index, (entry, view) in enumerate(zip(self.entries, self._parameters.views)):
@@ -114,9 +114,22 @@ class Layout:
             way = staging.Staging(device, [self.entries[index] for index in indices])
             self._staging[device] = way
             self._staged.update((index, (way, place)) for place, index in enumerate(indices))
+        self.note_versions()
+
+    def begin_batch(self) -> None:
+        """Until end_batch normalising layers measure: what was before counts for nothing."""
         for module in self._normalising:
             module.momentum = 1.0
-        self.note_versions()
+
+    def end_batch(self) -> None:
+        """Nothing of a micro-batch stays: neither its gradients nor its statistics in place of the averages."""
+        self._restore_momenta()
+        self.forget_gradients()
+        self.load(False)
+
+    def _restore_momenta(self) -> None:
+        for module, momentum in zip(self._normalising, self._momenta):
+            module.momentum = momentum
 
     @property
     def devices(self) -> List[torch.device]:
@@ -130,8 +143,7 @@ class Layout:
 
     def give_back(self) -> None:
         """Restores the layers' momentum, and unpins the memory, which only the script uses from then on."""
-        for module, momentum in zip(self._normalising, self._momenta):
-            module.momentum = momentum
+        self._restore_momenta()
         try:
             for way in self._staging.values():
                 way.wait()

@@ -155,9 +155,11 @@ class Loader:
                 pin_memory=loader.pin_memory, timeout=loader.timeout, worker_init_fn=loader.worker_init_fn,
                 multiprocessing_context=loader.multiprocessing_context, prefetch_factor=loader.prefetch_factor))
 
-    def connect(self, engine: Engine, limit: Callable[[], int], put_back: Callable[[], None]) -> None:
-        """`limit`: the epoch at whose end the new loop ends. `put_back`: called if the script abandons its batch."""
-        self._engine, self._limit, self._put_back = engine, limit, put_back
+    def connect(self, engine: Engine, limit: Callable[[], int], begin: Callable[[], None],
+                put_back: Callable[[], None]) -> None:
+        """`limit`: the epoch at whose end the new loop ends. `begin`: called when the script gets a batch. `put_back`:
+        if it abandons it."""
+        self._engine, self._limit, self._begin, self._put_back = engine, limit, begin, put_back
         if self.samples == len(self.dataset):  # else the job's order is that of fewer samples
             engine.on_samples = self._places.tell
 
@@ -183,7 +185,7 @@ class Loader:
                 if work is None or work.epoch > limit:
                     return
                 batch = self._fetch(_place(work))
-                engine.begin()
+                self._begin()
                 try:
                     yield batch
                 except GeneratorExit:

@@ -61,16 +61,15 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
             engine.fill(early.finish, counts)
         else:
             engine.fill(lambda work: layout.fill(worker, work, factor, trained), counts)
-        leave()
+        layout.end_batch()
+
+    def begin() -> None:
+        layout.begin_batch()
+        engine.begin()
 
     def put_back() -> None:
-        leave()
+        layout.end_batch()
         engine.put_back()
-
-    def leave() -> None:
-        """Nothing of a micro-batch stays: neither its gradients nor its statistics in place of the averages."""
-        layout.forget_gradients()
-        layout.load(False)
 
     prepared = Optimizer(optimizer, hand_over, put_back, lambda value: job.log(loss=value), table,
                          steps_per_factor, overlap)
@@ -79,7 +78,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         prepared.watch = hints.GradientWatch(
             entry.tensor for entry in layout.parameters if id(entry.tensor) in prepared.trained)
     early = Overlap(layout, engine, prepared.trained) if overlap else None
-    batches.connect(engine, job._limit, put_back)
+    batches.connect(engine, job._limit, begin, put_back)
     result = (model, prepared, batches)
     return result if scheduler is None else result + (
         Scheduler(prepared, lambda: engine.next_step, scheduler_per, lambda: batches.loop),)

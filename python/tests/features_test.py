@@ -388,10 +388,27 @@ for epoch in range(2):
 for one, two in zip(model.state_dict().values(), plain.state_dict().values()):
     assert torch.allclose(one, two, atol=1e-6), (one, two)
 print(model[1].momentum)
-rubato.job.close_all()
-print(model[1].momentum)
 """)
-        self.assertEqual(output, "1.0\n0.3\n")
+        self.assertEqual(output, "0.3\n")
+
+    def test_batch_norm_has_its_momentum_again_behind_each_step(self):
+        output = self.passes("""
+model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, momentum=0.3))
+for job in rubato.join(epochs=1, name="first"), rubato.join(epochs=1, name="second"):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, batches = job.prepare(model, optimizer, loader)
+    print(*(entry.average for entry in job._layout.entries if entry.average))
+    for a, b in batches:
+        compute(a, b)
+        if job.step == 1 and job._loops == 1: break  # the batch comes again
+        optimizer.step()
+        assert model[1].momentum == 0.3
+    assert model[1].momentum == 0.3
+    for a, b in batches:
+        compute(a, b)
+        optimizer.step()
+""")
+        self.assertEqual(output, "0.3 0.3\n0.3 0.3\n")
 
     def test_between_steps_batch_norm_has_the_averages(self):
         output = self.passes("""
