@@ -73,6 +73,8 @@ class Layout:
         self._sums: Optional[List[float]] = None  # of the parameters' values, while the first micro-batch is at hand
         self._has_watched = False  # that micro-batch
         self._has_warned = False
+        self._counts: List[int] = []  # of batches, of the normalising layers, before the first micro-batch
+        self._has_counted = False
 
     def _add(self, name: str, tensor: torch.Tensor, average: float) -> None:
         if torch.nn.parameter.is_lazy(tensor):
@@ -120,12 +122,25 @@ class Layout:
         """Until end_batch normalising layers measure: what was before counts for nothing."""
         for module in self._normalising:
             module.momentum = 1.0
+        if not self._has_counted:
+            self._counts = [_batches_of(module) for module in self._normalising]
 
     def end_batch(self) -> None:
         """Nothing of a micro-batch stays: neither its gradients nor its statistics in place of the averages."""
         self._restore_momenta()
+        if not self._has_counted:
+            self._has_counted = True
+            self._warn_of_several_runs()
         self.forget_gradients()
         self.load(False)
+
+    def _warn_of_several_runs(self) -> None:
+        """With a momentum of 1.0 the last one counts. As the first micro-batch is, so are the others."""
+        runs = next((now - before for now, before in zip(map(_batches_of, self._normalising), self._counts)
+                     if now - before > 1), 1)
+        if runs > 1:
+            warnings.warn(f"rubato: batch norm runs {runs} times in a micro-batch, and its running averages are of the "
+                          "last run alone: run the model once, on all of the micro-batch's inputs", stacklevel=2)
 
     def _restore_momenta(self) -> None:
         for module, momentum in zip(self._normalising, self._momenta):
@@ -304,6 +319,11 @@ class Layout:
                 parameter["average"] = entry.average
             parameters.append(parameter)
         return {"parameters": parameters}
+
+
+def _batches_of(module: Any) -> int:
+    """That a normalising layer has run on; of instance norm, which does not count, 0."""
+    return 0 if module.num_batches_tracked is None else int(module.num_batches_tracked)
 
 
 def _check_module(name: str, module: torch.nn.Module) -> None:

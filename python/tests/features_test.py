@@ -410,6 +410,15 @@ for job in rubato.join(epochs=1, name="first"), rubato.join(epochs=1, name="seco
 """)
         self.assertEqual(output, "0.3 0.3\n0.3 0.3\n")
 
+    def test_batch_norm_that_runs_twice_in_a_micro_batch_is_warned_of(self):
+        norm = """
+model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""" + LOOP + "        optimizer.step()\n"
+        for text, times in (norm, 0), (norm.replace("compute(a, b)", "model(x); compute(a, b)"), 1):
+            code, _, errors = self.run_script(text)
+            self.assertEqual((code, errors.count("batch norm runs 2 times in a micro-batch")), (0, times), errors)
+
     def test_between_steps_batch_norm_has_the_averages(self):
         output = self.passes("""
 model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, momentum=0.3))

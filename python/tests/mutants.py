@@ -57,6 +57,8 @@ MUTANTS = [
      "features_test FeaturesTest.test_batch_norm_has_its_momentum_again_behind_each_step"),
     ("a micro-batch's statistics stay in place of the averages", "layout.py", "        self.load(False)\n", "",
      "features_test FeaturesTest.test_between_steps_batch_norm_has_the_averages"),
+    ("batch norm may run twice in a micro-batch", "layout.py", "            self._warn_of_several_runs()\n", "",
+     "features_test FeaturesTest.test_batch_norm_that_runs_twice_in_a_micro_batch_is_warned_of"),
     ("a decoupled weight decay is forgotten", "optimizers.py", 'name = "adamw"', "pass",
      "features_test FeaturesTest.test_adam_with_decoupled_weight_decay_is_adamw"),
     ("a scheduler of the script changes nothing", "optimizers.py",
