@@ -54,6 +54,11 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
 
     def hand_over(scale: float, weight: Optional[float]) -> None:
         layout.check_untouched()
+        for entry in frozen:
+            if entry.tensor.requires_grad:
+                raise Refused(f"{entry.name} was frozen at job.prepare and is not any more, expected it as it was: the "
+                              "servers have a learning rate of 0 for it. To train it from some epoch on: a job of its "
+                              "own, which begins with this one's parameters")
         counts = engine.weight_of(weight)
         factor = scale * (counts if engine.is_mean else 1)
         trained = prepared.trained if counts > 0 else ()  # the mean over nothing is no number
@@ -74,6 +79,8 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     prepared = Optimizer(optimizer, hand_over, put_back, lambda value: job.log(loss=value), table,
                          steps_per_factor, overlap)
     prepared.show_rate(0)
+    frozen = [entry for entry in layout.parameters
+              if id(entry.tensor) in prepared.trained and not entry.tensor.requires_grad]
     if not overlap:  # which refuses what is watched for
         prepared.watch = hints.GradientWatch(
             entry.tensor for entry in layout.parameters if id(entry.tensor) in prepared.trained)

@@ -242,6 +242,15 @@ job.prepare(model, optimizer, loader)
     job.evaluate(lambda: {"n": sum(1 for _ in loader)})
 """)
 
+    def test_a_parameter_that_is_unfrozen(self):
+        frozen = "model.weight.requires_grad_(False)\n" + LOOP
+        self.refuses("weight was frozen at job.prepare and is not any more", frozen.replace(
+            "    for a", "    if epoch == 1: model.weight.requires_grad_()\n    for a") + "        optimizer.step()\n")
+        # Of what the optimizer does not have torch trains nothing, either.
+        self.passes(frozen.replace("model, optimizer", "model, torch.optim.SGD([model.bias], lr=0.1)", 2).replace(
+            "model, torch.optim.SGD([model.bias], lr=0.1), loader =", "model, optimizer, loader =").replace(
+            "    for a", "    model.weight.requires_grad_()\n    for a") + "        optimizer.step()\n")
+
     def test_figures_of_a_test_that_are_none(self):
         test = LOOP + "        optimizer.step()\n    job.evaluate(lambda: %s)\n"
         for figures, sentence in (("{'accuracy': 93.5}", "accuracy=93.5, expected a fraction from 0 to 1, not a perc"),
