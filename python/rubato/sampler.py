@@ -4,6 +4,8 @@ import functools
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
+from . import seeds
+
 # None: the job's random order, of its seed. "sequential". Or epoch -> the indices of the epoch, in order.
 Order = Union[None, str, Callable[[int], Sequence[int]]]
 
@@ -72,6 +74,14 @@ class Permutation:
         return values
 
 
+def _drawn(order: Callable[[int], Sequence[int]], seed: int, epoch: int) -> Sequence[int]:
+    """The script's order of an epoch. What it draws is a function of seed and epoch, so it is the same in each process
+    and each time, and the script's other draws are as they were."""
+    with seeds.kept():
+        seeds.seed_all(seeds.key(seed & _MASK, seeds.ORDER, epoch, 0))
+        return order(epoch)
+
+
 class Places:
     """The indices at the places of an epoch, out of a data set of `size` samples."""
 
@@ -84,7 +94,7 @@ class Places:
         if order is None:
             self._of = functools.lru_cache(maxsize=2)(lambda epoch: Permutation(seed, epoch, size))
         elif callable(order):
-            self._of = functools.lru_cache(maxsize=2)(order)
+            self._of = functools.lru_cache(maxsize=2)(lambda epoch: _drawn(order, seed, epoch))
 
     def tell(self, epoch: int, begin: int, end: int, indices: List[int]) -> None:
         """What the job's random order has there, which need not be computed once more. Of the last that were told."""

@@ -12,6 +12,7 @@ from typing import Iterator
 
 MICRO_BATCH = b"micro-batch"  # purposes of keys
 SAMPLE = b"sample"
+ORDER = b"order"
 
 _PLACE = struct.Struct("<Qqq")
 
@@ -48,6 +49,8 @@ def kept() -> Iterator[None]:
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     state = random.getstate()
     torch_state = torch.get_rng_state() if torch is not None else None
+    has_cuda = torch is not None and torch.cuda.is_initialized()
+    cuda_states = torch.cuda.get_rng_state_all() if has_cuda else []
     numpy_state = numpy.random.get_state() if numpy is not None else None
     try:
         yield
@@ -55,5 +58,7 @@ def kept() -> Iterator[None]:
         random.setstate(state)
         if torch is not None:
             torch.set_rng_state(torch_state)
+        if has_cuda:
+            torch.cuda.set_rng_state_all(cuda_states)
         if numpy is not None:
             numpy.random.set_state(numpy_state)

@@ -1,6 +1,7 @@
 """rubato.Sampler gives each sample once an epoch, in the job's order, whatever the ranks. Needs nothing but Python."""
 
 import pathlib
+import random
 import sys
 import unittest
 
@@ -46,6 +47,27 @@ class SamplerTest(unittest.TestCase):
         self.assertNotEqual(first, second)
         self.assertNotEqual(first, next(iter(rubato.Sampler(100, 100, seed=2))))
         self.assertNotEqual(first, list(range(100)))
+
+    def test_an_order_that_draws_is_the_same_in_each_process(self):
+        def order(epoch):
+            indices = list(range(23))
+            random.shuffle(indices)
+            return indices
+
+        def batches(ranks, began):
+            random.seed(began)  # processes draw differently before it
+            state = random.getstate()
+            found = [global_batches(ranks, order=order, seed=seed) for seed in (1, 2)]
+            self.assertEqual(random.getstate(), state)
+            return found
+
+        alone = batches(1, 3)
+        self.assertEqual([sorted(sum(one, [])) for one in alone], [list(range(23))] * 2)
+        self.assertNotEqual(*alone)
+        self.assertEqual(batches(2, 4), alone)
+        sampler = rubato.Sampler(23, 8, order=order, seed=1)
+        self.assertEqual(list(sampler), alone[0])
+        self.assertNotEqual(list(sampler), alone[0])  # the next epoch's
 
     def test_the_end_of_an_epoch_begins_the_next(self):
         sampler, other = rubato.Sampler(20, 4), rubato.Sampler(20, 4)
