@@ -19,7 +19,7 @@ def _place(work: Any) -> Place:
 
 
 class _Request(NamedTuple):
-    epoch: int
+    place: Place
     indices: List[int]
 
 
@@ -29,24 +29,27 @@ class _Samples(data.Dataset[Any]):
     def __init__(self, dataset: Any, seed: int, draws: bool):
         self.dataset, self.seed, self.draws = dataset, seed, draws
 
-    def __getitem__(self, request: Optional[_Request]) -> Optional[List[Any]]:
+    def __getitem__(self, request: Optional[_Request]) -> Tuple[Optional[Place], List[Any]]:
         if request is None:
-            return None
+            return None, []
         if not self.draws:
-            return [self.dataset[index] for index in request.indices]
+            return request.place, [self.dataset[index] for index in request.indices]
         samples = []
         for index in request.indices:
-            seeds.seed_sample(self.seed, request.epoch, index)
+            seeds.seed_sample(self.seed, request.place[0], index)
             samples.append(self.dataset[index])
-        return samples
+        return request.place, samples
 
 
 class _Collate:
+    """The script's, for which a batch comes with its place."""
+
     def __init__(self, collate: Callable[[List[Any]], Any]):
         self.collate = collate
 
-    def __call__(self, batches: List[Optional[List[Any]]]) -> Any:
-        return None if batches[0] is None else self.collate(batches[0])
+    def __call__(self, batches: List[Tuple[Optional[Place], List[Any]]]) -> Tuple[Optional[Place], Any]:
+        place, samples = batches[0]
+        return place, None if place is None else self.collate(samples)
 
 
 class _Plan:
@@ -66,7 +69,11 @@ class _Plan:
         while True:
             place = self.next()
             self.asked.append(place)
-            yield [None if place is None else _Request(place[0], self._places(*place))]
+            yield [None if place is None else _Request(place, self._places(*place))]
+
+    def note_fetched(self, place: Optional[Place]) -> None:
+        if place in self.asked:
+            self.asked.remove(place)
 
     def announce(self, places: Iterable[Place]) -> None:
         """Announces batches that will likely be requested, after those announced before."""
@@ -203,8 +210,13 @@ class Loader:
         if place not in self._plan.asked:
             self._plan.urgent = place
         while True:
-            batch = next(self._batches)
-            of = self._plan.asked.popleft()
+            try:
+                of, batch = next(self._batches)
+            except Exception:  # of a sample, in its turn; the script may go on
+                self._plan.note_fetched(next(iter(self._plan.asked), None))
+                raise
+            of = None if of is None else tuple(of)  # pinning has made a list of it
+            self._plan.note_fetched(of)
             if of == place:
                 return batch
             if of is not None:
@@ -218,7 +230,7 @@ class Loader:
             index = torch.tensor(indices)
             batch = [tensor[index] for tensor in self._tensors]
         else:
-            batch = self._collate([self._samples[_Request(place[0], indices)]])
+            batch = self._collate([self._samples[_Request(place, indices)]])[1]
         if self._from.pin_memory and torch.cuda.is_available():
             pin: Any = data._utils.pin_memory.pin_memory
             batch = pin(batch)

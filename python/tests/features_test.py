@@ -208,6 +208,35 @@ loader = DataLoader(Drawn(), batch_size=8, shuffle=True, num_workers=%d)
         self.assertEqual(here, self.passes(text % 1))
         self.assertEqual(here, self.passes(text % 2))
 
+    def test_batches_are_those_of_their_places_behind_an_error(self):
+        text = """
+import os
+class Flaky(torch.utils.data.Dataset):
+    def __len__(self): return 40
+    def __getitem__(self, index):
+        if index in (5, 21) and not os.path.exists(str(index)):
+            os.mkdir(str(index))
+            raise OSError("cannot read it")
+        return index, 0
+loader = DataLoader(Flaky(), batch_size=4, num_workers=%d)
+""" + LOOP.split("for epoch")[0] + """
+for epoch in job.epochs():
+    for _ in range(3):
+        try:
+            for a, _ in loader:
+                assert a.tolist() == list(range(job._engine.work.begin, job._engine.work.end)), a
+                print(*a.tolist())
+                compute(x, y)
+                optimizer.step()
+        except OSError:
+            print("again")
+"""
+        in_turn = [" ".join(map(str, range(begin, begin + 4))) for begin in range(0, 40, 4)]
+        for processes in 0, 1, 2:
+            lines = self.passes(text % processes).splitlines()
+            self.assertEqual(lines.count("again"), 2)
+            self.assertEqual([line for line in lines if line != "again"], 2 * in_turn)
+
     def test_a_loop_that_goes_back_reads_again(self):
         text = """
 loader = DataLoader(TensorDataset(torch.arange(20), y), batch_size=8, num_workers=2)

@@ -30,9 +30,9 @@ MUTANTS = [
     ("all leaves of a step draw the same", "engine.py", "seeds.MICRO_BATCH, self.work.unit", "seeds.MICRO_BATCH, 0",
      "features_test FeaturesTest.test_what_is_drawn_depends_on_the_place_alone"),
     ("samples draw what their process draws", "loader.py",
-     "            seeds.seed_sample(self.seed, request.epoch, index)\n", "",
+     "            seeds.seed_sample(self.seed, request.place[0], index)\n", "",
      "features_test FeaturesTest.test_samples_draw_the_same_in_whichever_process"),
-    ("samples draw the same in every epoch", "loader.py", "seed_sample(self.seed, request.epoch, index)",
+    ("samples draw the same in every epoch", "loader.py", "seed_sample(self.seed, request.place[0], index)",
      "seed_sample(self.seed, 0, index)",
      "features_test FeaturesTest.test_samples_draw_the_same_in_whichever_process"),
     ("a test's draws show in the training", "job.py", "with seeds.kept(), torch.no_grad():", "with torch.no_grad():",
@@ -67,6 +67,9 @@ MUTANTS = [
     ("statistics are not weighted by samples", "layout.py",
      "scale = work.end - work.begin if entry.average > 0 else factor", "scale = factor if entry.average == 0 else 1",
      "features_test FeaturesTest.test_batch_norm_is_averaged_as_torch_does"),
+    ("a batch that could not be read is waited for", "loader.py",
+     "                self._plan.note_fetched(next(iter(self._plan.asked), None))\n", "",
+     "features_test FeaturesTest.test_batches_are_those_of_their_places_behind_an_error"),
     ("the loop sees placeholders", "loader.py", "            if of == place:",
      "            if of == place or of is None:",
      "features_test FeaturesTest.test_samples_draw_the_same_in_whichever_process"),
@@ -247,7 +250,7 @@ MUTANTS = [
     ("NumPy's gradients are not summed", "worker.py", "numpy.float32(counts), casting", "numpy.float32(1), casting",
      "endings_test EndingsTest.test_arrays_without_torch"),
     ("bits depend on loader processes", "loader.py",
-     "            seeds.seed_sample(self.seed, request.epoch, index)\n", "            seeds.seed_all(index)\n"
+     "            seeds.seed_sample(self.seed, request.place[0], index)\n", "            seeds.seed_all(index)\n"
      "            random_state = __import__('os').getpid()\n            seeds.seed_all(random_state)\n",
      "parity_test ParityTest.test_bits_do_not_depend_on_the_cluster"),
 ]
