@@ -42,13 +42,15 @@ class _Samples(data.Dataset[Any]):
 
 
 class _Collate:
-    """The script's, for which a batch comes with its place."""
+    """The script's; a batch comes with its place, and may draw."""
 
-    def __init__(self, collate: Callable[[List[Any]], Any]):
-        self.collate = collate
+    def __init__(self, collate: Callable[[List[Any]], Any], seed: int):
+        self.collate, self.seed = collate, seed
 
     def __call__(self, batches: List[Tuple[Optional[Place], List[Any]]]) -> Tuple[Optional[Place], Any]:
         place, samples = batches[0]
+        if place is not None and self.collate is not data.default_collate:
+            seeds.seed_batch(self.seed, *place[:2])
         return place, None if place is None else self.collate(samples)
 
 
@@ -150,7 +152,7 @@ class Loader:
         loader = self._from
         places = Places(len(self.dataset), seed, self._order)
         samples = _Samples(self.dataset, seed, draws=not _is_plain(self.dataset))
-        collate = _Collate(loader.collate_fn)
+        collate = _Collate(loader.collate_fn, seed)
         self._places, self._samples, self._collate = places, samples, collate
         self._tensors = _tensors_of(self.dataset, loader.collate_fn)
         self.ahead = loader.num_workers * loader.prefetch_factor if loader.num_workers > 0 else 0

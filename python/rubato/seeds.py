@@ -12,6 +12,7 @@ from typing import Iterator
 
 MICRO_BATCH = b"micro-batch"  # purposes of keys
 SAMPLE = b"sample"
+BATCH = b"batch"
 ORDER = b"order"
 
 _PLACE = struct.Struct("<Qqq")
@@ -41,6 +42,11 @@ def seed_all(number: int) -> None:
 def seed_sample(seed: int, epoch: int, index: int) -> None:
     """Call it before a sample is read: its random numbers do not depend on the process that loads it."""
     seed_all(key(seed, SAMPLE, epoch, index))
+
+
+def seed_batch(seed: int, epoch: int, begin: int) -> None:
+    """Call it before samples become a batch, likewise."""
+    seed_all(key(seed, BATCH, epoch, begin))
 
 
 @contextlib.contextmanager

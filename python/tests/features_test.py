@@ -208,6 +208,20 @@ loader = DataLoader(Drawn(), batch_size=8, shuffle=True, num_workers=%d)
         self.assertEqual(here, self.passes(text % 1))
         self.assertEqual(here, self.passes(text % 2))
 
+    def test_batches_draw_the_same_in_whichever_process(self):
+        text = """
+def mix(samples):
+    share = torch.rand(len(samples), 1)
+    a, b = torch.utils.data.default_collate(samples)
+    return share * a, b
+loader = DataLoader(KIND, batch_size=8, shuffle=True, num_workers=%d, collate_fn=mix)
+""" + LOOP.replace("compute(a, b)", "print(a.tolist()); compute(a, b)") + "        optimizer.step()\n"
+        for kind in "TensorDataset(x, y)", "torch.utils.data.Subset(TensorDataset(x, y), range(20))":
+            here = self.passes(text.replace("KIND", kind) % 0)
+            self.assertEqual(len(set(here.splitlines())), 6)
+            for processes in 1, 2:
+                self.assertEqual(self.passes(text.replace("KIND", kind) % processes), here)
+
     def test_batches_are_those_of_their_places_behind_an_error(self):
         text = """
 import os
