@@ -27,7 +27,8 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     worker = job._start(batches.batch_size)
     train = worker.job["train"]
     batch = int(train["batch_size"])
-    batches.use_batch(batch, int(train.get("micro_batches", 1)))
+    micro_batches = int(train.get("micro_batches", 1))
+    batches.use_batch(batch, micro_batches, _parts(worker.job, micro_batches))
     table: List[float] = []
     steps_per_factor = -(-batches.samples // batch) if scheduler_per == "epoch" else 1
     if scheduler is not None:
@@ -108,6 +109,13 @@ def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, sche
         raise Refused(f"found loss={loss!r}, expected 'mean' or 'sum'")
     if scheduler_per not in ("step", "epoch"):
         raise Refused(f"found scheduler_per={scheduler_per!r}, expected 'step' or 'epoch'")
+
+
+def _parts(job: Any, micro_batches: int) -> int:
+    """Micro-batches of an update, in the mode that the job begins in; as LeavesOf of common/space/modes.cc."""
+    if job.get("consistency", {}).get("mode", {}).get("mode") != "NAME_ASYNC":
+        return micro_batches
+    return max(1, micro_batches // int(job["cluster"]["workers"]["start"]))
 
 
 def _numerics(devices: List[torch.device]) -> str:

@@ -295,6 +295,19 @@ print("came""")
             self.assertEqual([line for line in log.splitlines() if line.startswith("epoch ")], epochs)
             epochs = epochs[1:]
 
+    def test_a_loaders_length_is_what_all_workers_get(self):
+        # 52 samples in steps of 48, in sync of 4 parts; in async two workers' contributions have 2 parts each.
+        text = FAILING.replace("FAILS", "n += 1").replace("for epoch", "n = 0\nfor epoch").replace(
+            "batch_size=16", "batch_size=48") + "print('length', len(loader), 'found', n)\n"
+        for mode in "sync", "async":
+            flags = ("cluster.workers=2", "train.micro_batches=4", f"consistency={mode}", "train.batch_size=48")
+            code, printed = self.train_text(text.replace("ones(64", "ones(52"), train="until: {epochs: 1}",
+                                            flags=[word for one in flags for word in ("--set", one)])
+            self.assertEqual(code, 0, printed)
+            logs = [(self.folder / "runs" / "latest" / "logs" / f"worker-{rank}.log").read_text() for rank in range(2)]
+            told = [line.split() for log in logs for line in log.splitlines() if line.startswith("length")]
+            self.assertEqual([int(words[1]) for words in told], [sum(int(words[3]) for words in told)] * 2, mode)
+
     def test_a_final_test_that_fails_is_another_workers(self):
         text = FAILING.replace("FAILS", "pass").replace("for epoch", """import os
 def test():

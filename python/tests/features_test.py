@@ -251,6 +251,24 @@ for epoch in job.epochs():
             self.assertEqual(lines.count("again"), 2)
             self.assertEqual([line for line in lines if line != "again"], 2 * in_turn)
 
+    def test_a_loaders_length_is_what_it_gives(self):
+        # 20 samples in steps of 8, in 1, 2, 4 and 8 parts each; the last step has 4, or 2 of 18.
+        text = """
+for size in 20, 18:
+    for parts in 1, 2, 4, 8:
+        model = nn.Linear(4, 2)
+        loader = DataLoader(TensorDataset(x[:size], y[:size]), batch_size=8)
+        job = rubato.join(epochs=1, name="case", train={"micro_batches": parts})
+        model, optimizer, loader = job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
+        found = 0
+        for a, b in loader:
+            compute(a, b)
+            optimizer.step()
+            found += 1
+        assert len(loader) == found, (size, parts, len(loader), found)
+"""
+        self.passes(text)
+
     def test_a_loop_that_goes_back_reads_again(self):
         text = """
 loader = DataLoader(TensorDataset(torch.arange(20), y), batch_size=8, num_workers=2)

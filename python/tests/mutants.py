@@ -67,6 +67,8 @@ MUTANTS = [
     ("statistics are not weighted by samples", "layout.py",
      "scale = work.end - work.begin if entry.average > 0 else factor", "scale = factor if entry.average == 0 else 1",
      "features_test FeaturesTest.test_batch_norm_is_averaged_as_torch_does"),
+    ("a short step has parts of full size", "loader.py", "min(self._parts, rest)", "-(-rest // self._micro)",
+     "features_test FeaturesTest.test_a_loaders_length_is_what_it_gives"),
     ("batches draw what their process draws", "loader.py",
      "            seeds.seed_batch(self.seed, *place[:2])\n", "            pass\n",
      "features_test FeaturesTest.test_batches_draw_the_same_in_whichever_process"),
