@@ -299,10 +299,10 @@ class Layout:
             value = None if value is None else value.flatten()[:below - entry.begin]
         if value is None:
             view.zero_()
-        elif value.device.type == "cpu":
+        elif value.device.type == "cpu" and value.dtype in (torch.float32, torch.float64):
             torch.mul(value, scale, out=view)
-        else:
-            view.copy_(value * scale)
+        else:  # in float32: half types would round the product once more, and float16 overflows
+            view.copy_(value).mul_(scale)
         return None
 
     def forget_gradients(self) -> None:

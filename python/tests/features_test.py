@@ -301,6 +301,31 @@ print([[round(value, 3) for value in p.flatten().tolist()] for p in model.parame
             for number, want in zip(numbers, wanted):
                 self.assertAlmostEqual(number, want, delta=0.02)
 
+    def test_sums_of_half_floats_are_of_float32(self):
+        # The gradient of the mean times 8 samples: 8 x 20000 is beyond float16, and 7 x 1.0078125 between bfloat16's.
+        text = """
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(2, dtype=KIND))
+    def forward(self, a):
+        return (self.w * GRADIENT).sum()
+model = Own()
+loader = DataLoader(TensorDataset(x[:SAMPLES]), batch_size=SAMPLES)
+optimizer = torch.optim.SGD(model.parameters(), lr=2.0 ** -20)
+job = rubato.join(epochs=1, name="case")
+model, optimizer, loader = job.prepare(model, optimizer, loader)
+for (a,) in loader:
+    model(a).backward()
+    assert model.w.grad.tolist() == [GRADIENT] * 2
+    optimizer.step()
+print(job._layout._parameters.all.tolist() == [-2.0 ** -20 * GRADIENT] * 2)
+"""
+        for kind, gradient, samples in ("float16", 20000.0, 8), ("bfloat16", 1.0078125, 7), ("float32", 1.25, 8):
+            output = self.passes(text.replace("KIND", f"torch.{kind}").replace("GRADIENT", str(gradient))
+                                 .replace("SAMPLES", str(samples)))
+            self.assertEqual(output, "True\n", kind)
+
     def test_orders(self):
         text = LOOP.replace("compute(a, b)", "print(*a.tolist()); compute(x, y)") + "        optimizer.step()\n"
         numbers = "loader = DataLoader(TensorDataset(torch.arange(20), y), batch_size=8, shuffle=%s)\n"

@@ -67,6 +67,8 @@ MUTANTS = [
     ("statistics are not weighted by samples", "layout.py",
      "scale = work.end - work.begin if entry.average > 0 else factor", "scale = factor if entry.average == 0 else 1",
      "features_test FeaturesTest.test_batch_norm_is_averaged_as_torch_does"),
+    ("a half float is multiplied as one", "layout.py", "view.copy_(value).mul_(scale)", "view.copy_(value * scale)",
+     "features_test FeaturesTest.test_sums_of_half_floats_are_of_float32"),
     ("a short step has parts of full size", "loader.py", "min(self._parts, rest)", "-(-rest // self._micro)",
      "features_test FeaturesTest.test_a_loaders_length_is_what_it_gives"),
     ("batches draw what their process draws", "loader.py",
