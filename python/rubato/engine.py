@@ -43,6 +43,7 @@ class Engine:
         self.ahead: List[Tuple[int, int, int]] = []  # epoch, begin, end of micro-batches that will likely come
         # Hears of places (epoch, begin, end) what samples stand there, in the job's order.
         self.on_samples: Callable[[int, int, int, List[int]], None] = lambda *_: None
+        self.on_over: Callable[[], None] = lambda: None  # hears once of the job's end
         self.on_asking: Callable[[], None] = lambda: None  # hears before the parameters may change
         self._batch = int(worker.job["train"]["batch_size"])
         self._load = load
@@ -104,6 +105,7 @@ class Engine:
         if frame.kind == "end":
             self._state = _State.OVER
             self.is_done = frame.code == 0
+            self.on_over()
             if not self.is_done:
                 raise core.ended(frame)
             return

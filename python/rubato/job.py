@@ -285,8 +285,8 @@ class Job(server.Commands):
         return engine
 
     def _close(self) -> None:
-        engine, worker, servers = self._engine, self._worker, self._servers
-        self._engine = self._worker = self._servers = None
+        """At the script's end."""
+        engine = self._engine
         try:
             if engine is not None:
                 has_failed = getattr(sys, "last_type", None) is not None
@@ -298,24 +298,32 @@ class Job(server.Commands):
         except (Error, SystemExit):
             pass  # it was raised before
         finally:
-            if self._layout is not None:
-                self._layout.give_back()
-            if engine is not None:
-                engine.close()
-            elif worker is not None:
-                worker.close()
-            if servers is not None:
-                servers.end(at_once=engine is None or not engine.is_done)
+            self._release()
+
+    def _release(self) -> None:
+        """At the job's end, or the script's: its processes end, and a handler of signals."""
+        if self not in _open:
+            return
+        _open.remove(self)
+        engine, worker, servers = self._engine, self._worker, self._servers
+        if self._layout is not None:
+            self._layout.give_back()
+        if engine is not None:
+            engine.close()
+        elif worker is not None:
+            worker.close()
+        if servers is not None:
+            servers.end(at_once=engine is None or not engine.is_done)
 
 
-_open: List[Job] = []  # that have begun, in this process
+_open: List[Job] = []  # that have begun, and have not ended, in this process
 
 
 @atexit.register
 def close_all() -> None:
     """Called at the end of the script, or of its part in the job."""
     while _open:
-        _open.pop()._close()
+        _open[-1]._close()
 
 
 os.register_at_fork(after_in_child=_open.clear)

@@ -50,6 +50,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
                     _numerics(layout.devices), max(2, batches.ahead), layout.adds)
     engine = Engine(worker, batches.samples, layout.load)
     engine.is_mean = loss == "mean"
+    engine.on_over = job._release
     engine.on_asking = layout.end_watch
     job._engine, job._layout, job._model = engine, layout, model
 

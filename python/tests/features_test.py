@@ -585,6 +585,28 @@ for value in torch.load("found.pt").values():
 assert all((a == b).all() for a, b in zip(torch.load("found.pt").values(), model.state_dict().values()))
 """)
 
+    def test_nothing_of_a_job_that_has_ended_stays(self):
+        text = """
+import os, pathlib, signal
+def held():
+    children = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    files = [os.readlink(path) for path in pathlib.Path("/proc/self/fd").iterdir() if os.path.lexists(path)]
+    sockets = sum(file.startswith("socket:") for file in files)  # the memory is the model's
+    return sockets, children, signal.getsignal(signal.SIGTERM)
+batches, before = loader, held()
+for job in rubato.join(epochs=1, name="first"), rubato.join(epochs=1, name="second"):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""" + LOOP.replace("optimizer, loader)", "optimizer, batches)").replace("\n", "\n    ") + """
+            optimizer.step()
+    assert held() == before, (held(), before)
+    print(job.epoch, job.rank, job.total_steps, job.save("x.pt"))
+print("trained", flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+print("swallowed")
+"""
+        code, output, errors = self.run_script(text)
+        self.assertEqual((code, output), (-15, "1 0 3 True\n" * 2 + "trained\n"), errors)
+
     def test_the_environment_starts_nothing_of_others(self):
         output = self.passes("import os; before = dict(os.environ)\n" + LOOP + """        optimizer.step()
 print({name for name in os.environ if os.environ[name] != before.get(name)})

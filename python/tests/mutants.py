@@ -214,6 +214,8 @@ MUTANTS = [
     ("an order of fewer samples is taken for that of all", "loader.py",
      "        if self.samples == len(self.dataset):", "        if True:",
      "features_test FeaturesTest.test_what_is_told_of_the_jobs_order_is_not_computed_again"),
+    ("an ended job stays until the script's end", "prepare.py", "    engine.on_over = job._release\n", "",
+     "features_test FeaturesTest.test_nothing_of_a_job_that_has_ended_stays"),
     ("WORLD_SIZE is set", "job.py", "        self.run = self._servers.path\n",
      "        self.run = self._servers.path\n        os.environ['WORLD_SIZE'] = '1'\n",
      "features_test FeaturesTest.test_the_environment_starts_nothing_of_others"),
