@@ -1,6 +1,7 @@
 """Runs a job from a notebook: servers, and a function that runs in each worker process."""
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import pathlib
 import sys
@@ -9,7 +10,9 @@ import traceback
 from typing import Any, Callable, Dict, Optional
 
 from . import server
-from .errors import Ended
+from .errors import Ended, Error
+
+_LEAVE = 10  # seconds that a process may take to leave a job that cannot begin
 
 
 class Run(server.Commands):
@@ -23,17 +26,41 @@ class Run(server.Commands):
     def wait(self, seconds: Optional[float] = None) -> bool:
         """Waits until the job's end, or for `seconds`. Returns whether it has ended; raises Ended if it has failed."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        for process in self._processes:
-            process.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-            if process.is_alive():
+        failed: Optional[int] = None  # the first process of which that is seen
+        alive = list(self._processes)
+        while alive:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not multiprocessing.connection.wait([process.sentinel for process in alive], left):
                 return False
-        codes = [process.exitcode for process in self._processes]
-        failed = next((code for code in codes if code), 0)
-        self._servers.end(at_once=bool(failed))
-        if failed:
-            log = self.run / "logs"
-            raise Ended(self._servers.last_words() or f"a worker ended with exit code {failed}: see {log}", failed)
+            alive = [process for process in alive if process.is_alive()]
+            if failed is None:
+                failed = next((i for i, process in enumerate(self._processes) if process.exitcode), None)
+                if failed is not None and alive and not self._has_begun():
+                    self._end(alive)
+        self._servers.end(at_once=failed is not None)
+        if failed is not None:
+            code = self._processes[failed].exitcode
+            log = self.run / "logs" / f"worker-{failed}.log"
+            lines = log.read_text(errors="replace").strip().splitlines() or [f"see {log}"]
+            raise Ended(self._servers.last_words() or f"worker {failed} ended with exit code {code}: {lines[-1]}", code)
         return True
+
+    def _has_begun(self) -> bool:
+        """The training, in which the others can go on without one."""
+        try:
+            return self.status()["state"] not in ("waiting for the others", "beginning", "restoring")
+        except Error:  # the servers have ended
+            return True
+
+    @staticmethod
+    def _end(processes: Any) -> None:
+        """Of a job that cannot begin."""
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join(_LEAVE)
+            if process.is_alive():
+                process.kill()
 
     def stop(self) -> None:
         """Ends the job cleanly, with a checkpoint."""
@@ -44,7 +71,8 @@ class Run(server.Commands):
 
 
 def launch(function: Callable[[], Any], job: Dict[str, Any], workers: int = 2, *, method: str = "fork") -> Run:
-    """Starts the servers of a job and `workers` processes that call `function`, which joins it by rubato.join().
+    """Starts the servers of a job and `workers` processes that call `function`, which joins it by rubato.join(). They
+    end with the thread that calls this, so it has to last as long as the job, as the main thread does.
 
     Args:
         function: of no arguments. With method="fork" it may be one of a notebook.
@@ -67,6 +95,7 @@ def launch(function: Callable[[], Any], job: Dict[str, Any], workers: int = 2, *
 
 
 def _work(function: Callable[[], Any], environment: Dict[str, str], log: str) -> None:
+    server.die_with_parent()
     os.environ.update(environment)
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(fd, 1)

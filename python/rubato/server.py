@@ -36,9 +36,14 @@ def _make_latest(folder: pathlib.Path) -> None:
 _libc = ctypes.CDLL(None)
 
 
-def _die_with_parent() -> None:
-    os.setpgid(0, 0)  # Ctrl-C is the script's, which ends the servers
+def die_with_parent() -> None:
+    """This process is killed when the thread that has started it ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _become_server() -> None:
+    os.setpgid(0, 0)  # Ctrl-C is the script's, which ends the servers
+    die_with_parent()
 
 
 class Servers:
@@ -64,7 +69,7 @@ class Servers:
             self.processes.append(subprocess.Popen(
                 [self._program, "--config", str(self.path / "job.yaml"), "--shard", str(shard),
                  "--run-dir", str(self.path), *arguments],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, preexec_fn=_die_with_parent))
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, preexec_fn=_become_server))
 
     def _await_address(self) -> str:
         file = self.path / "address"

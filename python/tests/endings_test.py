@@ -390,6 +390,22 @@ for epoch""").replace('print("came', '    job.evaluate(test)\nprint("came')
         lines = self.run_text(NOTEBOOK)
         self.assertEqual(lines[1:], ["True", "['bias', 'weight']"])
 
+    def test_a_notebooks_worker_that_cannot_begin_ends_its_job(self):
+        lines = self.run_text(NOTEBOOK[:NOTEBOOK.index("train = {")].replace("    busy()\n    job", """
+    if os.environ["RUBATO_RANK"] == "1": raise OSError("no such disk")
+    job""", 1).replace("def busy", "import os\ndef busy") + """
+run = rubato.launch(work, job={"train": {"batch_size": 16, "until": {"epochs": 3}}}, workers=2)
+try:
+    run.wait()
+except rubato.Ended as error:
+    print(error)
+""")
+        self.assertEqual(lines, ["worker 1 ended with exit code 1: OSError: no such disk"])
+
+    def test_a_notebook_that_is_gone_leaves_no_workers(self):
+        text = NOTEBOOK[:NOTEBOOK.index("print(run.switch")] + "import os\nos._exit(0)\n"
+        self.run_text(text.replace('"epochs": 300', '"epochs": 1000000'))  # which waits for nobody to be there
+
     def test_arrays_without_torch(self):
         # Four steps of 0.25 x 1.
         self.assertEqual(self.run_text(ARRAYS), [str([0.0] * 3) + " " + str(sorted(list(range(8)) * 2)) + " False"])
