@@ -1,5 +1,6 @@
 """Job.prepare for torch: checks what the script has, and registers it."""
 
+import math
 import sys
 from typing import Any, List, Optional, Tuple
 
@@ -20,7 +21,7 @@ from .sampler import Order
 def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, loss: str,
             clip_grad_norm: Optional[float], scheduler_per: str, order: Order, overlap: bool) -> Tuple[Any, ...]:
     """See Job.prepare."""
-    _check(job, model, optimizer, scheduler, loss, scheduler_per)
+    _check(job, model, optimizer, scheduler, loss, scheduler_per, clip_grad_norm)
     layout = Layout(model)
     batches = Loader(loader, order)
     settings = to_settings(optimizer, layout)
@@ -93,7 +94,8 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         Scheduler(prepared, lambda: engine.next_step, scheduler_per, lambda: batches.loop),)
 
 
-def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, scheduler_per: str) -> None:
+def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, scheduler_per: str,
+           clip_grad_norm: Optional[float]) -> None:
     if job._engine is not None:
         raise Refused("job.prepare was called twice, expected once: a job has one model and one optimizer")
     if not isinstance(model, torch.nn.Module):
@@ -110,6 +112,9 @@ def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, sche
         raise Refused(f"found loss={loss!r}, expected 'mean' or 'sum'")
     if scheduler_per not in ("step", "epoch"):
         raise Refused(f"found scheduler_per={scheduler_per!r}, expected 'step' or 'epoch'")
+    if clip_grad_norm is not None and not 0 < float(clip_grad_norm) < math.inf:
+        raise Refused(f"found clip_grad_norm={float(clip_grad_norm):g}, expected a finite number above 0, or None to "
+                      "leave it out")
 
 
 def _parts(job: Any, micro_batches: int) -> int:

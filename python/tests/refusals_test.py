@@ -85,6 +85,11 @@ for a, b in loader:
     def test_two_optimizers(self):
         self.refuses("found 2 optimizers", "job.prepare(model, [optimizer, optimizer], loader)")
 
+    def test_a_clip_to_no_number(self):
+        for norm in "inf", "nan", "-1", "0":
+            self.refuses(f"found clip_grad_norm={norm}, expected a finite number above 0",
+                         f"job.prepare(model, optimizer, loader, clip_grad_norm=float('{norm}'))")
+
     def test_prepare_twice(self):
         self.refuses("called twice", "job.prepare(model, optimizer, loader)\njob.prepare(model, optimizer, loader)")
 
