@@ -585,6 +585,19 @@ for value in torch.load("found.pt").values():
 assert all((a == b).all() for a, b in zip(torch.load("found.pt").values(), model.state_dict().values()))
 """)
 
+    def test_a_saved_file_has_the_names_of_the_model_that_is_compiled(self):
+        self.passes("""
+class Compiled(nn.Module):  # as what torch.compile returns
+    def __init__(self, model):
+        super().__init__()
+        self._orig_mod = model
+    def forward(self, a): return self._orig_mod(a)
+plain, model = model, Compiled(model)
+""" + LOOP + """        optimizer.step()
+assert job.save("found.pt")
+plain.load_state_dict(torch.load("found.pt"))
+""")
+
     def test_nothing_of_a_job_that_has_ended_stays(self):
         text = """
 import os, pathlib, signal
