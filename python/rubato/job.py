@@ -313,7 +313,11 @@ class Job(server.Commands):
         elif worker is not None:
             worker.close()
         if servers is not None:
-            servers.end(at_once=engine is None or not engine.is_done)
+            is_done = engine is not None and engine.is_done
+            servers.end(at_once=not is_done)
+            if not is_done and any(self.run.glob("checkpoints/step-*")):
+                print(f"rubato: the job has not come to its end, and has checkpoints in {self.run}; go on with: this "
+                      "script, with checkpoint={'resume': 'auto'} in rubato.join", file=sys.stderr)
 
 
 _open: List[Job] = []  # that have begun, and have not ended, in this process

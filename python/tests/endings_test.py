@@ -379,6 +379,26 @@ for epoch""").replace('print("came', '    job.evaluate(test)\nprint("came')
         self.assertIn("exited with code 75: rubato.errors.Ended: rubato-worker, which works for this script, was "
                       "killed by signal 9 (SIGKILL); started again (1 of 3)", printed)
 
+    def test_a_script_alone_goes_on_from_its_checkpoint(self):
+        text = FAILING.replace("rubato.join()", "rubato.join(epochs=4, name='alone', checkpoint=SETTINGS)").replace(
+            "FAILS", "if interrupted and job.step == 5: raise KeyboardInterrupt").replace(
+            "    for (x,)", "    print('epoch', epoch)\n    for (x,)")
+        environment = {**self.environment, "RUBATO_BIN_DIR": str(self.folder / "bin")}
+
+        def run(beginning, settings):
+            return subprocess.run([PYTHON, "-c", beginning + text.replace("SETTINGS", settings)], cwd=self.folder,
+                                  env=environment, text=True, capture_output=True)
+
+        first = run("interrupted = True\n", "{'every': {'epochs': 1}}")
+        self.assertEqual(first.stdout, "epoch 0\nepoch 1\n", first.stderr)
+        where = (self.folder / "runs" / "latest").resolve()
+        self.assertIn(f"checkpoints in {where}; go on with: this script, with checkpoint={{'resume': 'auto'}} in "
+                      "rubato.join", first.stderr.splitlines()[-1])
+        rest = run("interrupted = False\n", "{'resume': 'auto'}")
+        self.assertEqual(rest.returncode, 0, rest.stderr)
+        self.assertEqual(rest.stdout, "epoch 1\nepoch 2\nepoch 3\ncame to its end\n")
+        self.await_nobody()
+
     def run_text(self, text):
         done = subprocess.run([PYTHON, "-c", text], cwd=self.folder, env=self.environment, text=True,
                               capture_output=True)
