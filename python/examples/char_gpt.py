@@ -1,6 +1,6 @@
 """A small GPT over the characters of a text, such as tinyshakespeare's input.txt.
 
-    python char_gpt.py TEXT [STEPS]
+    python3 char_gpt.py TEXT [STEPS]
 """
 
 import sys
@@ -48,6 +48,8 @@ class CharGpt(nn.Module):
 
 
 def main():
+    if len(sys.argv) < 2:
+        sys.exit("usage: python3 char_gpt.py TEXT [STEPS]")
     with open(sys.argv[1], encoding="utf-8") as file:
         text = file.read()
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 2000

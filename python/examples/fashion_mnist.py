@@ -1,11 +1,11 @@
 """A convolutional network on Fashion-MNIST, or on MNIST: 91 % after 3 epochs.
 
-    python fashion_mnist.py FOLDER                       # alone, with a server of its own
+    python3 fashion_mnist.py FOLDER                      # alone, with a server of its own
     rubato train job.yaml                                # distributed; with this in job.yaml:
 
         version: 1
         name: fashion
-        script: [python, fashion_mnist.py, FOLDER]
+        script: [python3, fashion_mnist.py, FOLDER]
         cluster: {servers: 1, workers: 2}
         train: {batch_size: 64, micro_batches: 2, until: {epochs: 3}}
 
@@ -62,6 +62,8 @@ def test(model, data):
 
 
 def main():
+    if len(sys.argv) < 2:
+        sys.exit("usage: python3 fashion_mnist.py FOLDER")
     folder = sys.argv[1]
     train_set, test_set = load(folder, "train"), load(folder, "t10k")
     job = rubato.join(epochs=3)

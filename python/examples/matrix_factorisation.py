@@ -1,6 +1,6 @@
 """Ratings of films as products of factors, in async: each worker at its own pace.
 
-    python matrix_factorisation.py [RATINGS]             # lines "user<TAB>item<TAB>rating", as MovieLens 100K's u.data;
+    python3 matrix_factorisation.py [RATINGS]            # lines "user<TAB>item<TAB>rating", as MovieLens 100K's u.data;
                                                          # without a file they are drawn
 """
 

@@ -1,6 +1,6 @@
 """Logistic regression in NumPy alone, for models of other frameworks than PyTorch.
 
-    python numpy_logistic_regression.py
+    python3 numpy_logistic_regression.py
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """A residual network on CIFAR-10's binary files, with random crops and flips in loader processes.
 
-    python resnet_cifar10.py FOLDER [EPOCHS]             # FOLDER has data_batch_1.bin to _5 and test_batch.bin
+    python3 resnet_cifar10.py FOLDER [EPOCHS]            # FOLDER has data_batch_1.bin to _5 and test_batch.bin
 """
 
 import pathlib
@@ -68,6 +68,8 @@ def resnet(blocks=3):
 
 
 def main():
+    if len(sys.argv) < 2:
+        sys.exit("usage: python3 resnet_cifar10.py FOLDER [EPOCHS]")
     folder, epochs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
     train_set = Cifar10(folder, "data_batch_*.bin", augment=True)
     test_set = Cifar10(folder, "test_batch.bin", augment=False)

@@ -28,6 +28,13 @@ class ExamplesTest(WithPrograms):
         self.assertTrue(os.path.exists(self.folder / "runs" / "latest" / "summary.json"))
         return done.stdout
 
+    def test_without_arguments_they_say_their_usage(self):
+        for name in "char_gpt", "fashion_mnist", "resnet_cifar10":
+            done = subprocess.run([PYTHON, str(HERE.parent / "examples" / f"{name}.py")], cwd=self.folder, text=True,
+                                  env={**self.environment, "PYTHONPATH": str(HERE.parent)}, capture_output=True)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, rf"^usage: python3 {name}.py [A-Z]+.*\n$")
+
     def write_idx(self, name, values):
         header = struct.pack(">BBBB", 0, 0, 8, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape)
         with gzip.open(self.folder / f"{name}.gz", "wb") as file:
