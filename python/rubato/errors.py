@@ -1,6 +1,9 @@
-"""Exceptions, each with one sentence for the user, and the exit codes of scripts that they end."""
+"""Exceptions and warnings, each with one sentence for the user, and the exit codes of scripts that they end."""
 
+import datetime
+import os
 import sys
+import warnings
 from typing import Any
 
 _USAGE = 2  # kExitUsage: repeating cannot help
@@ -49,3 +52,12 @@ def tell_by_exit_code() -> None:
 
     hook.is_rubatos = True  # type: ignore[attr-defined]
     sys.excepthook = hook
+
+
+def warn(sentence: str) -> None:
+    """Of a script that runs alone, as Python does; else as a line of a worker's log, which `rubato train` repeats."""
+    if os.environ.get("RUBATO_JOB") is None:
+        warnings.warn(f"rubato: {sentence}", stacklevel=3)
+        return
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+    print(f"{now}Z worker warning: {sentence}", file=sys.stderr, flush=True)

@@ -1,10 +1,10 @@
 """What a script may have meant otherwise than it is done: warnings, once each."""
 
-import warnings
 from typing import Any, Dict, Iterable, List, Tuple
 
 import torch
 
+from .errors import warn
 from .overlap import on_accumulated
 
 _TOLERANCE = 0.05  # of the job's length, and one step
@@ -22,8 +22,8 @@ def of_length(scheduler: Any, steps: int, per: str) -> None:
     if abs(half - steps) <= 1 + _TOLERANCE * steps:
         return
     what = "rises again from there on" if half < steps else "does not come to its end"
-    warnings.warn(f"rubato: CosineAnnealingLR has T_max={half}, and the job {steps} {per}s: the learning rate {what}. "
-                  f"job.total_{per}s is the job's length", stacklevel=2)
+    warn(f"CosineAnnealingLR has T_max={half}, and the job {steps} {per}s: the learning rate {what}. "
+         f"job.total_{per}s is the job's length")
 
 
 class GradientWatch:
@@ -52,6 +52,6 @@ class GradientWatch:
             (hook[1] if isinstance(hook, tuple) else hook).remove()
         self._hooks, self._versions = [], {}
         if changed and not by_scaler:
-            warnings.warn("rubato: the script changes gradients between backward and optimizer.step(), which is done "
-                          "to those of each micro-batch. To clip the gradient of the whole step: "
-                          "job.prepare(..., clip_grad_norm=1.0) in place of clip_grad_norm_", stacklevel=2)
+            warn("the script changes gradients between backward and optimizer.step(), which is done "
+                 "to those of each micro-batch. To clip the gradient of the whole step: "
+                 "job.prepare(..., clip_grad_norm=1.0) in place of clip_grad_norm_")

@@ -5,12 +5,11 @@ import math
 import os
 import pathlib
 import sys
-import warnings
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 from . import core, length, seeds, server, threads
 from .engine import Engine
-from .errors import Error, Refused, tell_by_exit_code
+from .errors import Error, Refused, tell_by_exit_code, warn
 from .sampler import Order, wanted_rank
 
 def join(job: Optional[Dict[str, Any]] = None, *, epochs: Optional[float] = None, **settings: Any) -> "Job":
@@ -204,8 +203,7 @@ class Job(server.Commands):
         others = sorted(str(name) for name in figures if name not in ("loss", "accuracy"))
         if others and not self._has_warned:
             self._has_warned = True
-            warnings.warn(f"rubato: the job keeps a test's loss and accuracy, the script alone: {', '.join(others)}",
-                          stacklevel=3)
+            warn(f"the job keeps a test's loss and accuracy, the script alone: {', '.join(others)}")
         accuracy = _as_float(figures.get("accuracy"))
         if accuracy is not None and math.isnan(accuracy):  # of no samples
             accuracy = None

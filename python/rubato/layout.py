@@ -6,14 +6,13 @@ running statistics of normalising layers, each of which is an average that the s
 
 import dataclasses
 import math
-import warnings
 from typing import Any, Dict, List, Optional
 
 import torch
 
 from . import staging
 from .core import Work, Worker
-from .errors import Refused
+from .errors import Refused, warn
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _NORMALISING = torch.nn.modules.batchnorm._NormBase  # batch norm's and instance norm's
@@ -139,8 +138,8 @@ class Layout:
         runs = next((now - before for now, before in zip(map(_batches_of, self._normalising), self._counts)
                      if now - before > 1), 1)
         if runs > 1:
-            warnings.warn(f"rubato: batch norm runs {runs} times in a micro-batch, and its running averages are of the "
-                          "last run alone: run the model once, on all of the micro-batch's inputs", stacklevel=2)
+            warn(f"batch norm runs {runs} times in a micro-batch, and its running averages are of the "
+                 "last run alone: run the model once, on all of the micro-batch's inputs")
 
     def _restore_momenta(self) -> None:
         for module, momentum in zip(self._normalising, self._momenta):
@@ -210,8 +209,8 @@ class Layout:
     def _warn_of(self, name: Optional[str]) -> None:
         if name is not None and not self._has_warned:
             self._has_warned = True
-            warnings.warn(f"rubato: {name} was changed in place after optimizer.step(), and the change is "
-                          "lost: the servers hold the parameters", stacklevel=2)
+            warn(f"{name} was changed in place after optimizer.step(), and the change is "
+                 "lost: the servers hold the parameters")
 
     def _sum_up(self) -> List[float]:
         return [float(tensor.detach().sum(dtype=torch.float64)) for tensor in self._trainable]

@@ -308,6 +308,12 @@ print("came""")
             told = [line.split() for log in logs for line in log.splitlines() if line.startswith("length")]
             self.assertEqual([int(words[1]) for words in told], [sum(int(words[3]) for words in told)] * 2, mode)
 
+    def test_what_a_script_is_warned_of_is_repeated(self):
+        code, printed = self.train_text(FAILING.replace(
+            "FAILS", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"))
+        self.assertEqual(code, 0, printed)
+        self.assertEqual(printed.count("the script changes gradients between backward and optimizer.step"), 1, printed)
+
     def test_a_final_test_that_fails_is_another_workers(self):
         text = FAILING.replace("FAILS", "pass").replace("for epoch", """import os
 def test():

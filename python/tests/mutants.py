@@ -265,6 +265,8 @@ MUTANTS = [
     ("a notebook waits for a worker that has failed", "launch.py", "                    self._end(alive)\n",
      "                    pass\n",
      "endings_test EndingsTest.test_a_notebooks_worker_that_cannot_begin_ends_its_job"),
+    ("rubato train does not see warnings", "errors.py", "Z worker warning: ", "Z worker ",
+     "endings_test EndingsTest.test_what_a_script_is_warned_of_is_repeated"),
     ("a notebook's threads are waited for in its forks", "launch.py", "        torch.set_num_threads(1)\n",
      "        pass\n", "endings_test EndingsTest.test_a_notebook"),
     ("NumPy's gradients are not summed", "worker.py", "numpy.float32(counts), casting", "numpy.float32(1), casting",
