@@ -27,6 +27,7 @@ class Run(server.Commands):
         """Waits until the job's end, or for `seconds`. Returns whether it has ended; raises Ended if it has failed."""
         deadline = None if seconds is None else time.monotonic() + seconds
         failed: Optional[int] = None  # the first process of which that is seen
+        has_begun = True
         alive = list(self._processes)
         while alive:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -35,22 +36,27 @@ class Run(server.Commands):
             alive = [process for process in alive if process.is_alive()]
             if failed is None:
                 failed = next((i for i, process in enumerate(self._processes) if process.exitcode), None)
-                if failed is not None and alive and not self._has_begun():
+                has_begun = failed is None or not alive or self._has_begun()
+                if not has_begun:
                     self._end(alive)
         self._servers.end(at_once=failed is not None)
         if failed is not None:
             code = self._processes[failed].exitcode
             log = self.run / "logs" / f"worker-{failed}.log"
             lines = log.read_text(errors="replace").strip().splitlines() or [f"see {log}"]
-            raise Ended(self._servers.last_words() or f"worker {failed} ended with exit code {code}: {lines[-1]}", code)
+            words = self._servers.last_words() if has_begun else ""  # else of the end that they were told
+            raise Ended(words or f"worker {failed} ended with exit code {code}: {lines[-1]}", code)
         return True
 
     def _has_begun(self) -> bool:
         """The training, in which the others can go on without one."""
-        try:
-            return self.status()["state"] not in ("waiting for the others", "beginning", "restoring")
-        except Error:  # the servers have ended
-            return True
+        deadline = time.monotonic() + _LEAVE
+        while time.monotonic() < deadline and all(process.poll() is None for process in self._servers.processes):
+            try:
+                return self.status()["state"] not in ("waiting for the others", "beginning", "restoring")
+            except Error:  # the servers do not answer yet, or any more
+                time.sleep(0.1)
+        return True
 
     @staticmethod
     def _end(processes: Any) -> None:
