@@ -40,8 +40,8 @@ constexpr int kEagerLooks = 1000;
 constexpr absl::Duration kPause = absl::Microseconds(50);
 
 // What CUDA takes after a model has its memory: the code of the kernels and of cuBLAS, which is
-// loaded when it is first called, and recordings of steps. Not measured, and meant to be more than
-// enough.
+// loaded when it is first called, and recordings of steps. On an H100 that was 2 to 34 MiB in three
+// models' steps (docs/gpu_results/2026-11-27.md); of other GPUs it is not known.
 constexpr int64_t kReserved = int64_t{512} << 20;
 
 // Of the host's memory; how much of it may be pinned is known to the driver alone.
