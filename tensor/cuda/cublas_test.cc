@@ -33,12 +33,12 @@ class CublasTest : public ::testing::Test {
   }
   ~CublasTest() override { EXPECT_THAT(fake_.violations, IsEmpty()); }
 
-  // (5, 7) by (7, 6) in bfloat16, with results that begin `c` values and a bias that begins `bias`
-  // values from an aligned address.
-  Product Small(int c = 0, int bias = 0) {
+  // (5, 7) by (7, 6) in bfloat16, with results, a bias and factors that begin so many values from
+  // an aligned address.
+  Product Small(int c = 0, int bias = 0, int a = 0, int b = 0) {
     Product p(Transpose::kNo, Transpose::kNo, 5, 6, 7);
-    p.a = MatrixAt(values_, 7);
-    p.b = MatrixAt(values_ + 128, 6);
+    p.a = MatrixAt(values_ + a, 7);
+    p.b = MatrixAt(values_ + 128 + b, 6);
     p.c = MatrixAt(values_ + 256 + c, 6);
     p.bias = values_ + 512 + bias;
     return p;
@@ -93,16 +93,24 @@ TEST_F(CublasTest, AsksOnceForEachShape) {
   EXPECT_EQ(fake_.questions.size(), 1u);
 }
 
-// Half types end at 2 bytes: whoever was chosen for 16 must not be given them.
+// Half types end at 2 bytes: whoever was chosen for 16 must not be given them. cuBLAS's A is our b.
 TEST_F(CublasTest, ChoosesByTheAlignmentOfEveryOperandAndOfTheBias) {
-  ASSERT_TRUE(Multiply(Small(0, 0)));
-  ASSERT_TRUE(Multiply(Small(1, 0)));
-  ASSERT_TRUE(Multiply(Small(0, 1)));
-  ASSERT_EQ(fake_.questions.size(), 3u);
-  EXPECT_EQ(fake_.questions[0].preference.alignments[3], 256u);
-  EXPECT_EQ(fake_.questions[1].preference.alignments[3], 2u);
-  EXPECT_EQ(fake_.questions[0].bias_alignment, 256u);
-  EXPECT_EQ(fake_.questions[2].bias_alignment, 2u);
+  ASSERT_TRUE(Multiply(Small()));
+  ASSERT_TRUE(Multiply(Small(/*c=*/1)));
+  ASSERT_TRUE(Multiply(Small(0, /*bias=*/1)));
+  ASSERT_TRUE(Multiply(Small(0, 0, /*a=*/1)));
+  ASSERT_TRUE(Multiply(Small(0, 0, 0, /*b=*/1)));
+  ASSERT_EQ(fake_.questions.size(), 5u);
+  EXPECT_THAT(fake_.questions[0].preference.alignments, ElementsAre(256, 256, 256, 256));
+  EXPECT_THAT(fake_.questions[1].preference.alignments, ElementsAre(256, 256, 2, 2));
+  EXPECT_THAT(fake_.questions[2].preference.alignments, ElementsAre(256, 256, 256, 256));
+  EXPECT_THAT(fake_.questions[3].preference.alignments, ElementsAre(256, 2, 256, 256));
+  EXPECT_THAT(fake_.questions[4].preference.alignments, ElementsAre(2, 256, 256, 256));
+  std::vector<uint64_t> biases;
+  for (const FakeCublas::Question& question : fake_.questions) {
+    biases.push_back(question.bias_alignment);
+  }
+  EXPECT_THAT(biases, ElementsAre(256, 256, 2, 256, 256));
 }
 
 TEST_F(CublasTest, HasSumsCutAndAddedInFloat32Alone) {

@@ -25,6 +25,7 @@ namespace rubato {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
 
 constexpr int64_t kBatch = 2;
 
@@ -177,6 +178,30 @@ TEST(WorkList, ABatchGoesOverBeforeParametersAndThoseInLargeParts) {
     EXPECT_THAT(bytes, ElementsAre(kBatch * 300 * 4, kBatch * 4, 8, 8 * nodes, 301'000 * 4, most,
                                    1'001'000 * 4 - most, 5'005 * 4));
   }
+}
+
+// Of images of 32 x 32 the outputs of resnet18's last stage have one place: its five convolutions
+// are a product each for the whole batch, and not one of a single column for each example.
+TEST(WorkList, AConvolutionToOnePlaceIsOneProduct) {
+  constexpr int64_t kMany = 256, kChannels = 512;
+  std::vector<Work> work;
+  const auto model = Model::Create(ParseModel("preset: PRESET_RESNET18"), {3, 32, 32}, {10}, kMany,
+                                   DType::kBFloat16, Purpose::kTraining, MakeWorkList(&work));
+  RUBATO_ASSERT_OK(model);
+  const std::vector<float> features(kMany * 3 * 32 * 32), parameters((*model)->parameter_count());
+  const std::vector<int32_t> labels(kMany);
+  std::vector<float> gradient(parameters.size());
+  (*model)->Gradient(parameters, features, {labels, {}}, /*key=*/1, TensorRef(gradient),
+                     [](int64_t) {});
+  std::vector<int64_t> of_batch;  // how long the sums are of those for all examples
+  for (const Product& product : ProductsOf(work)) {
+    EXPECT_TRUE(product.m > 1 && product.n > 1) << product.m << " x " << product.n;
+    if (product.m == kMany && product.n == kChannels && product.transpose_b == Transpose::kYes) {
+      EXPECT_EQ(product.count, 1);
+      of_batch.push_back(product.k);
+    }
+  }
+  EXPECT_THAT(of_batch, UnorderedElementsAre(256 * 9, 256, 512 * 9, 512 * 9, 512 * 9));
 }
 
 INSTANTIATE_TEST_SUITE_P(
