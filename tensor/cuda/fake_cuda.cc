@@ -24,6 +24,7 @@ struct CUgraphExec_st {
 };
 struct CUstream_st {
   int device;
+  int64_t number;
   CUgraph_st* capture = nullptr;  // what it is recorded into
   bool is_origin = false;
   int64_t given = 0, joined = 0;  // pieces of work, and how many of them the origin comes after
@@ -174,6 +175,18 @@ cudaError_t GiveBack(void* memory, bool of_gpu) {
   return cudaSuccess;
 }
 
+void NoteWork(cudaStream_t stream, const FakeStreamWork& work) {
+  const auto note = [work] {
+    TheRuntime().told.work.push_back(work);
+    return cudaSuccess;
+  };
+  if (stream->capture == nullptr) {
+    note();
+  } else {
+    stream->capture->work.push_back(note);
+  }
+}
+
 template <typename T>
 cudaError_t Destroy(const char* name, T* thing) {
   const Lock lock;
@@ -235,11 +248,13 @@ using rubato::Enter;
 using rubato::EnterStream;
 using rubato::EnterWait;
 using rubato::Fail;
+using rubato::FakeStreamWork;
 using rubato::GiveBack;
 using rubato::GiveToFakeStream;
 using rubato::IsThere;
 using rubato::Lock;
 using rubato::NamesOfKernels;
+using rubato::NoteWork;
 using rubato::Take;
 using rubato::TheRuntime;
 using rubato::ThisThread;
@@ -356,6 +371,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     return IsThere(of_gpu, bytes) && (any || IsThere(of_host, bytes, gpu));
   };
   if (!is_there()) return Fail(cudaErrorInvalidValue);
+  NoteWork(stream,
+           {kind == cudaMemcpyHostToDevice ? FakeStreamWork::kUpload : FakeStreamWork::kDownload,
+            stream->number, -1, static_cast<int64_t>(bytes)});
   return GiveToFakeStream(stream, [=] {
     if (!is_there()) return cudaErrorIllegalAddress;  // in a recording that is older than that
     std::memcpy(to, from, bytes);
@@ -366,7 +384,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const Lock lock;
   const cudaError_t error = Enter("cudaStreamCreateWithFlags");
-  if (error == cudaSuccess) *stream = Count(new CUstream_st{ThisThread().device});
+  if (error != cudaSuccess) return error;
+  *stream = Count(new CUstream_st{ThisThread().device, TheRuntime().told.streams++});
   return error;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return Destroy("cudaStreamDestroy", stream); }
@@ -385,6 +404,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   const Lock lock;
   const cudaError_t error = EnterStream("cudaLaunchHostFunc", stream, false);
   if (error != cudaSuccess) return error;
+  NoteWork(stream, {FakeStreamWork::kSignal, stream->number});
   return GiveToFakeStream(stream, [=] {
     if (!TheRuntime().told.hangs) function(argument);
     return cudaSuccess;
@@ -423,6 +443,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   } else if (capture != nullptr && stream->is_origin) {
     event->stream->joined = event->given;
   }
+  const bool is_all = event->given == event->stream->given;
+  NoteWork(stream, {FakeStreamWork::kOrder, stream->number, is_all ? event->stream->number : -1});
   return cudaSuccess;
 }
 
@@ -468,6 +490,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const cudaError_t error = EnterStream("cudaGraphLaunch", stream, false);
   if (error != cudaSuccess) return error;
   if (exec->device != stream->device) return Fail(cudaErrorInvalidResourceHandle);
+  NoteWork(stream, {FakeStreamWork::kReplay, stream->number});
   for (const rubato::FakeWork& work : exec->graph.work) {
     const cudaError_t status = GiveToFakeStream(stream, work);
     if (status != cudaSuccess) return status;
@@ -508,6 +531,7 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
   const std::string name = NamesOfKernels()[kernel];
   ++told.launches;
   told.kernels.push_back(name);
+  NoteWork(stream, {FakeStreamWork::kKernel, stream->number});
   if (!told.prepares) return cudaSuccess;
   return GiveToFakeStream(stream, told.prepares({name, grid, block, shared, arguments}));
 }

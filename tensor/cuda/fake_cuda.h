@@ -25,6 +25,15 @@ struct FakeLaunch {
   void** arguments;
 };
 
+// A call's work, as it is done: of a recording, each time that it is replayed.
+struct FakeStreamWork {
+  enum Kind { kKernel, kUpload, kDownload, kOrder, kSignal, kReplay };
+  Kind kind;
+  int64_t stream;      // counted in the order in which streams were made
+  int64_t other = -1;  // kOrder: what is waited for; -1 too if it has been given more since
+  int64_t bytes = 0;   // kUpload, kDownload
+};
+
 struct FakeCuda {
   int devices = 2;
   int64_t memory_bytes = int64_t{4} << 30;  // of each
@@ -40,6 +49,8 @@ struct FakeCuda {
   int64_t launches = 0;                  // of kernels, in streams or recordings
   std::vector<std::string> kernels;      // of these, by the linker's names
   int64_t bytes_up = 0, bytes_down = 0;  // copied to and from GPUs, likewise
+  int64_t streams = 0;                   // that were made
+  std::vector<FakeStreamWork> work;      // of all streams, in order
   int64_t live = 0;  // streams, events, graphs and memory not given back, or still registered
 };
 
