@@ -1,7 +1,11 @@
-// That cublasLt may be asked for every product of every example job and preset, in every precision,
-// and that there is none that it is known to refuse.
+// That cublasLt may be asked for every product of every example job and preset, in every precision
+// and form, and that there is none that it is known to refuse; and that what cuDNN is given begins
+// where it was told.
+#include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -25,6 +29,45 @@ struct Sample {
   int64_t outputs;
 };
 
+// In either form of attention and of convolutions.
+struct Forms {
+  AttentionForm attention;
+  ConvolutionForm convolution;
+};
+constexpr Forms kProductsAlone = {AttentionForm::kProducts, ConvolutionForm::kProducts};
+constexpr Forms kFusedForms = {AttentionForm::kFused, ConvolutionForm::kFused};
+
+// Operands of cuDNN's are declared so (tensor/cuda/cudnn_graph.h), and a convolution's workspace
+// begins as CUDA's own pieces of memory.
+void ExpectAligned(std::initializer_list<const void*> operands, uintptr_t alignment = 16) {
+  for (const void* operand : operands) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(operand) % alignment, 0u);
+  }
+}
+
+// Returns the kinds of work there were.
+std::set<Work::Kind> CheckWork(const std::vector<Work>& work) {
+  for (const Product& product : ProductsOf(work)) RUBATO_EXPECT_OK(CheckContract(product));
+  std::set<Work::Kind> kinds;
+  for (const Work& each : work) {
+    kinds.insert(each.kind);
+    if (each.attention.has_value()) {
+      const FusedAttention& fused = *each.attention;
+      // The other ones are products, which cuDNN decides.
+      if (fused.attention.channels / fused.attention.heads % 8 != 0) continue;
+      ExpectAligned({fused.x, fused.y, fused.statistics, fused.dy, fused.dx});
+    }
+    if (each.convolution.has_value()) {
+      const FusedConvolution& fused = *each.convolution;
+      ExpectAligned({fused.x, fused.weight, fused.y, fused.dweight});
+      ExpectAligned({fused.workspace}, 256);
+    }
+  }
+  EXPECT_EQ(kinds.count(Work::kProduct), 1u);
+  return kinds;
+}
+
+// A step and an evaluation of a whole batch, and of a last one that is shorter.
 void CheckProducts(const proto::Model& model, const Sample& sample, proto::Loss::Name loss,
                    int64_t batch) {
   const bool is_text = model.preset() == proto::Model::PRESET_CHAR_GPT;
@@ -34,22 +77,44 @@ void CheckProducts(const proto::Model& model, const Sample& sample, proto::Loss:
   objective.places = is_text ? sample.shape[0] : 1;
   int64_t size = 1;
   for (const int64_t side : sample.shape) size *= side;
-  const std::vector<float> features(batch * size), targets(batch * sample.outputs);
-  const std::vector<int32_t> labels(batch * objective.places);
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-    SCOPED_TRACE(absl::StrCat("batch ", batch, ", ", DTypeName(dtype)));
+  const auto check = [&](DType dtype, const Forms& forms) {
     std::vector<Work> work;
-    const auto created = Model::Create(model, sample.shape, objective, batch, dtype,
-                                       Purpose::kTraining, MakeWorkList(&work));
-    RUBATO_ASSERT_OK(created);
-    const std::vector<float> parameters((*created)->parameter_count());
-    std::vector<float> gradient(parameters.size());
-    const Targets wanted = IsClassification(loss) ? Targets{labels, {}} : Targets{{}, targets};
-    (*created)->Gradient(parameters, features, wanted, /*key=*/0,
-                         TensorRef(absl::MakeSpan(gradient)), [](int64_t) {});
-    const std::vector<Product> products = ProductsOf(work);
-    EXPECT_GT(products.size(), 1u);
-    for (const Product& product : products) RUBATO_EXPECT_OK(CheckContract(product));
+    std::set<Work::Kind> kinds;
+    for (const Purpose purpose : {Purpose::kTraining, Purpose::kEvaluation}) {
+      const auto created = Model::Create(model, sample.shape, objective, batch, dtype, purpose,
+                                         MakeWorkList(&work, forms.attention, forms.convolution));
+      RUBATO_EXPECT_OK(created);
+      if (!created.ok()) continue;
+      const std::vector<float> parameters((*created)->parameter_count());
+      std::vector<float> gradient(parameters.size());
+      for (const int64_t n : std::set<int64_t>{batch, (batch + 1) / 2}) {
+        SCOPED_TRACE(absl::StrCat(purpose == Purpose::kTraining ? "training" : "evaluation", ", ",
+                                  n, " of ", batch, ", ", DTypeName(dtype)));
+        const std::vector<float> features(n * size), targets(n * sample.outputs);
+        const std::vector<int32_t> labels(n * objective.places);
+        const Targets wanted = IsClassification(loss) ? Targets{labels, {}} : Targets{{}, targets};
+        work.clear();
+        if (purpose == Purpose::kTraining) {
+          (*created)->Gradient(parameters, features, wanted, /*key=*/0,
+                               TensorRef(absl::MakeSpan(gradient)), [](int64_t) {});
+        } else {
+          (*created)->Evaluate(parameters, features, wanted);
+        }
+        const std::set<Work::Kind> found = CheckWork(work);
+        kinds.insert(found.begin(), found.end());
+      }
+    }
+    return kinds;
+  };
+  check(DType::kFloat32, kProductsAlone);
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const std::set<Work::Kind> products = check(dtype, kProductsAlone);
+    EXPECT_EQ(products.count(Work::kAttention) + products.count(Work::kConvolution), 0u);
+    const std::set<Work::Kind> fused = check(dtype, kFusedForms);
+    EXPECT_EQ(fused.count(Work::kAttention), is_text ? 1u : 0u);
+    const bool is_resnet = model.preset() == proto::Model::PRESET_RESNET18 ||
+                           model.preset() == proto::Model::PRESET_RESNET20;
+    EXPECT_GE(fused.count(Work::kConvolution), is_resnet ? 1u : 0u);
   }
 }
 
