@@ -31,7 +31,8 @@ PRODUCTS = {"model": "m", "batch": 16, "device": "cuda", "products": [{}, {}], "
             "alone_milliseconds": 1.92, "gflop": 1000.0, "share_of_alone": 0.96,
             "min_share_of_alone": 0.9, "difference": 0.001}
 PYTORCH = {"pytorch": "2.9.0", "compiled": False, "parameters": 5, "samples_per_second": 1000.0}
-SUMMARY = {"test_accuracy": 0.95, "skipped": 0, "samples_per_second": 1234.5}
+RECKONED = {"reckoned": True, "milliseconds": 23.7, "gpu_milliseconds": 19.8}
+SUMMARY = {"digest": "same", "test_accuracy": 0.95, "skipped": 0, "samples_per_second": 1234.5}
 
 
 class Recorded:
@@ -73,6 +74,8 @@ class Recorded:
             return 0, json.dumps(PRODUCTS)
         if "--servers" in command:
             return 0, json.dumps(SERVED)
+        if "--model-of-device" in command:
+            return 0, json.dumps(RECKONED)
         if "bench" in command:
             return 0, json.dumps(STEP)
         run = pathlib.Path(command[command.index("--run-dir") + 1])
@@ -182,6 +185,10 @@ class TableTest(unittest.TestCase):
                          ("at least 1.2 of attention as products and a softmax",
                           "800.0 samples/s in 0.00 GB, 500.0 as products in 0.00 GB, ratio 1.60: "
                           "reached"))
+        self.assertEqual(rows[f"{gpt}, batch 16, local step, as reckoned"],
+                         ("at least 1 of 50 ms on the GPU",
+                          "20.0 ms with transfers; reckoned for an H100 23.7, and 19.8 without; "
+                          "ratio 2.50: reached"))
         self.assertIn("resnet18 on 32x32, bf16, batch 256, convolutions by cuDNN", rows)
         self.assertNotIn("resnet18 on 32x32, tf32, batch 256, convolutions by cuDNN", rows)
         self.assertEqual(rows[f"{gpt}, 16 times batch 16, a PyTorch script through four servers"],

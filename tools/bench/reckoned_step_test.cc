@@ -243,6 +243,21 @@ TEST(ReckonedStep, HasConvolutionsInOnePieceAndAsProducts) {
   EXPECT_GT(names(products, "ForEachIndex<Fold<"), 0);
 }
 
+// gpu_check's char_gpt of 124 M parameters, and its goal.
+TEST(ReckonedStep, OfALargeTextModelHasNoMoreThan50MillisecondsOnTheGpu) {
+  BenchSubject subject;
+  subject.model = "{preset: char_gpt, blocks: 12, heads: 12, channels: 768}";
+  subject.shape = {1024};
+  subject.classes = 25'000;
+  subject.batch = 16;
+  subject.precision = "bf16";
+  const nlohmann::json object = Reckoned(subject);
+  EXPECT_LE(object["gpu_milliseconds"], 50);
+  // Six operations for each weight of a product and token; attention's are beside them.
+  const double tokens = 16 * 1024, weights = 12 * 12 * 768.0 * 768 + 768 * 25e3;
+  EXPECT_GE(object["gpu_milliseconds"], 6 * weights * tokens / 989.4e12 * 1e3);
+}
+
 // What waits for another stream begins when that is done; what does not is beside it.
 TEST(Reckoning, OverlapsStreams) {
   Work copy = {Work::kDownload, Stream::kDownload};
