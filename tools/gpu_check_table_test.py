@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -312,6 +313,37 @@ class TableTest(unittest.TestCase):
         self.assertEqual(check.table("2026-11-21"),
                          "# On a GPU, 2026-11-21\n\n| what | goal | found |\n|---|---|---|\n"
                          "| a |  | b / c |\n")
+
+    # In a bundle whose programs say nothing.
+    def run_all(self, folder, *arguments):
+        for program in ("tools/rubato", "worker/model/conformance_test"):
+            (folder / "bundle" / program).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "bundle" / program).write_text("#!/bin/sh\n")
+            (folder / "bundle" / program).chmod(0o755)
+        shutil.copy("tools/gpu_check", folder / "bundle")
+        return subprocess.run(["/usr/bin/python3", "bundle/gpu_check", *arguments], cwd=folder,
+                              capture_output=True, text=True)
+
+    def test_the_table_is_written_to_a_file_that_the_last_line_names(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder).resolve()
+            ended = self.run_all(folder)
+            self.assertEqual(ended.returncode, 1, "programs that say nothing have failed")
+            written, = folder.glob("*.md")
+            self.assertRegex(written.name, r"^gpu_check_\d{4}-\d\d-\d\d_\d{6}\.md$")
+            self.assertEqual(ended.stdout.splitlines()[-1], f"the file to send back: {written}")
+            self.assertTrue(ended.stdout.endswith(
+                f"\n\n{written.read_text()}\nthe file to send back: {written}\n"))
+
+    def test_a_file_that_cannot_be_written_loses_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder).resolve()
+            ended = self.run_all(folder, "--output", "no/table.md")
+            self.assertEqual(ended.stderr, f"warning: cannot write {folder}/no/table.md: No such "
+                                           "file or directory\n")
+            self.assertIn("| what | goal | found |", ended.stdout)
+            self.assertEqual(ended.stdout.splitlines()[-1],
+                             "no file could be written: send back the table above")
 
     def test_the_list_needs_no_gpu(self):
         listed = subprocess.run(["/usr/bin/python3", "tools/gpu_check", "--list"], check=True,
