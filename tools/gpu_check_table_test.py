@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 loader = importlib.machinery.SourceFileLoader("gpu_check", "tools/gpu_check")
 gpu_check = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
@@ -80,7 +81,8 @@ class Recorded:
         if "bench" in command:
             return 0, json.dumps(STEP)
         run = pathlib.Path(command[command.index("--run-dir") + 1])
-        run.mkdir(parents=True, exist_ok=True)
+        (run / "logs").mkdir(parents=True, exist_ok=True)
+        (run / "logs/worker-0.log").write_text("worker 0: its GPUs add up, by NCCL\n")
         (run / "summary.json").write_text(json.dumps(SUMMARY))
         (run / "metrics.jsonl").write_text('{"kind": "train", "loss": 2.0}\n'
                                            '{"kind": "eval", "loss": 9.0}\n'
@@ -88,7 +90,7 @@ class Recorded:
         return 0, ""
 
 
-def take(more=(), each=0, output=None):
+def take(more=(), each=0, output=None, gpus=1):
     """The finished check, with the time that it took, its rows by name, and the commands."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -96,7 +98,7 @@ def take(more=(), each=0, output=None):
         begin = recorded.clock
         check = gpu_check.Check(recorded, now=lambda: recorded.clock, output=output)
         with contextlib.redirect_stdout(io.StringIO()):
-            for step in gpu_check.steps(folder):
+            for step in gpu_check.steps(folder, gpus):
                 check.take(step)
     check.took = recorded.clock - begin
     return check, {what: (goal, found) for what, goal, found in check.rows}, recorded.commands
@@ -244,6 +246,37 @@ class TableTest(unittest.TestCase):
             check, rows, _ = take({word: answer})
             self.assertEqual(rows[row][1], told)
             self.assertTrue(check.failed)
+
+    def test_several_gpus_have_the_bits_of_one(self):
+        what = "char_gpt sync, bf16, all GPUs in one worker"
+        check, rows, commands = take()
+        self.assertEqual(rows[what], ("", "not run: there is one GPU here"))
+        self.assertFalse(any("cluster.gpus_per_worker" in " ".join(c) for c in commands))
+        check, rows, commands = take(gpus=4)
+        self.assertFalse(check.failed)
+        self.assertEqual(rows[what], ("", "4 GPUs have the bits of one; with device.exchange auto "
+                                          "they add up, by NCCL"))
+        for count, exchange in ((1, "auto"), (4, "auto"), (4, "host")):
+            self.assertTrue(any({f"cluster.gpus_per_worker={count}", "train.micro_batches=8",
+                                 f"device.exchange={exchange}"} <= set(c) for c in commands))
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            step = gpu_check.several_gpus(folder, 2)
+            for command in step.commands:
+                Recorded(folder)(command, 60)
+            (folder / "runs/gpus-2-host/summary.json").write_text('{"digest": "other"}')
+            self.assertEqual(step.judge(),
+                             ("FAILED: other bits: one GPU same, 2 GPUs same (auto), other (host); "
+                              "with device.exchange auto they add up, by NCCL", False))
+
+    def test_the_gpus_are_counted_that_programs_see(self):
+        for visible, count in ((None, 3), ("0,2", 2), ("1", 1), ("0,1,2,3", 3)):
+            with unittest.mock.patch.dict(os.environ):
+                os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+                if visible is not None:
+                    os.environ["CUDA_VISIBLE_DEVICES"] = visible
+                self.assertEqual(gpu_check.gpu_count("a, 1; b, 2; c, 3"), count)
+        self.assertEqual(gpu_check.gpu_count(""), 1)
 
     def test_what_is_not_there_is_no_failure(self):
         check, rows, _ = take({"compute-sanitizer": None,
