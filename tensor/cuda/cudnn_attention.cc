@@ -200,7 +200,10 @@ void CudnnAttention::Attend(const FusedAttention& fused) {
   const Scalars scalars(a);
   std::map<int64_t, const void*> operands;
   for (const auto& [operand, address] : OperandsOf(fused, scalars.values)) {
-    RUBATO_CHECK(reinterpret_cast<uintptr_t>(address) % sizeof(float) == 0);
+    const bool is_scalar = operand == Operand::kScale || operand == Operand::kUnseen ||
+                           operand == Operand::kOne;  // the host's
+    RUBATO_CHECK(is_scalar ||
+                 reinterpret_cast<uintptr_t>(address) % CudnnGraph::kOperandAlignment == 0);
     operands[static_cast<int64_t>(operand)] = address;
   }
   const void* const workspace =

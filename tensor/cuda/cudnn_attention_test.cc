@@ -209,6 +209,25 @@ TEST_F(CudnnAttentionTest, HasNoPlansWhateverCallFails) {
   EXPECT_GT(refusals, calls / kStride * 2 / 3);
 }
 
+// As they are declared to the library, which may read 16 bytes at a time.
+TEST_F(CudnnAttentionTest, TakesNoOperandThatIsLessAlignedThanItIsDeclared) {
+  const auto attention = For(kDescribedH100);
+  const Attention a = Of(1, 64, 16);
+  ASSERT_GT(attention->Workspace(a, 1), 0);
+  alignas(16) BFloat16 x[64 * 48 + 4];
+  alignas(16) BFloat16 y[64 * 16 + 4];
+  alignas(16) float statistics[64 + 2];
+  std::vector<char> workspace(attention->Workspace(a, 1));
+  const auto attend = [&](int of_x, int of_y, int of_statistics) {
+    attention->Attend(
+        {a, 1, x + of_x, y + of_y, statistics + of_statistics, nullptr, nullptr, workspace.data()});
+  };
+  attend(0, 0, 0);
+  EXPECT_DEATH(attend(4, 0, 0), "kOperandAlignment") << "8 bytes on";
+  EXPECT_DEATH(attend(0, 4, 0), "kOperandAlignment");
+  EXPECT_DEATH(attend(0, 0, 2), "kOperandAlignment");
+}
+
 TEST_F(CudnnAttentionTest, EndsTheProcessWhenARunFails) {
   const auto attention = For(kDescribedH100);
   const Attention a = Of(1, 64, 16);

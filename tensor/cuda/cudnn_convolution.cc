@@ -16,8 +16,8 @@ using Operand = ConvolutionOperand;
 
 constexpr char kLeavesOut[] = "device.convolution: products";
 
-// At multiples of which operands and workspaces begin.
-constexpr uintptr_t kOperandAlignment = 16, kWorkspaceAlignment = 256;
+// At multiples of which workspaces begin.
+constexpr uintptr_t kWorkspaceAlignment = 256;
 
 // Channels of a place lie behind one another; dimensions are in the order in which cuDNN names
 // them.
@@ -139,7 +139,7 @@ void CudnnConvolution::Convolve(const FusedConvolution& fused) {
                     : std::make_pair(Operand::kWeight, fused.weight)};
   std::map<int64_t, const void*> by_id;
   for (const auto& [operand, address] : operands) {
-    RUBATO_CHECK(reinterpret_cast<uintptr_t>(address) % kOperandAlignment == 0);
+    RUBATO_CHECK(reinterpret_cast<uintptr_t>(address) % CudnnGraph::kOperandAlignment == 0);
     by_id[static_cast<int64_t>(operand)] = address;
   }
   RUBATO_CHECK(reinterpret_cast<uintptr_t>(fused.workspace) % kWorkspaceAlignment == 0);

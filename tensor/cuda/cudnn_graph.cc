@@ -52,7 +52,7 @@ CudnnGraph::Tensor CudnnGraph::Make(int64_t id, const Layout& layout, cudnnDataT
 }
 
 CudnnGraph::Tensor CudnnGraph::Operand(int64_t id, const Layout& layout, cudnnDataType_t type) {
-  return Make(id, layout, type, CUDNN_ATTR_TENSOR_UNIQUE_ID, 16);
+  return Make(id, layout, type, CUDNN_ATTR_TENSOR_UNIQUE_ID, kOperandAlignment);
 }
 
 CudnnGraph::Tensor CudnnGraph::Scalar(int64_t id) {
@@ -61,7 +61,7 @@ CudnnGraph::Tensor CudnnGraph::Scalar(int64_t id) {
 }
 
 CudnnGraph::Tensor CudnnGraph::Inner(const Layout& layout, cudnnDataType_t type) {
-  return Make(inner_++, layout, type, CUDNN_ATTR_TENSOR_IS_VIRTUAL, 16);
+  return Make(inner_++, layout, type, CUDNN_ATTR_TENSOR_IS_VIRTUAL, kOperandAlignment);
 }
 
 cudnnBackendDescriptor_t CudnnGraph::MakePointwise(cudnnPointwiseMode_t mode,

@@ -58,7 +58,10 @@ class CudnnGraph {
 
   explicit CudnnGraph(CudnnDescriptors* descriptors) : all_(*descriptors) {}
 
-  // In memory that a run names by `id`, at a multiple of 16 bytes.
+  // Of operands, in bytes: cuDNN may read and write so many at a time.
+  static constexpr int64_t kOperandAlignment = 16;
+
+  // In memory that a run names by `id`, at a multiple of kOperandAlignment.
   Tensor Operand(int64_t id, const Layout& layout, cudnnDataType_t type);
   // One float32 of the host's, read when a run is begun.
   Tensor Scalar(int64_t id);
