@@ -99,6 +99,7 @@ int64_t EmulatedQueue::AttentionWorkspace(const Attention& attention, int64_t n)
 }
 
 void EmulatedQueue::Attend(const FusedAttention& fused) {
+  CheckFused(fused);
   Give(Stream::kCompute, [fused] {
     if (fused.attention.dtype == DType::kBFloat16) {
       AttendPlainly<BFloat16>(fused);

@@ -22,6 +22,7 @@ class FakeAttention final : public AttentionLibrary {
     return CudnnAttentionWorkspace(attention, n);
   }
   void Attend(const FusedAttention& fused) override {
+    CheckFused(fused);
     TheFakeCudnn().runs.push_back(fused);
     GiveToFakeStream(stream_, [fused] {
       if (fused.attention.dtype == DType::kBFloat16) {

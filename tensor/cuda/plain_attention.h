@@ -9,10 +9,21 @@
 #include <limits>
 #include <vector>
 
+#include "common/base/check.h"
 #include "tensor/cuda/fused_attention.h"
 #include "tensor/cuda/numbers.h"
 
 namespace rubato {
+
+// That operands are aligned as cuDNN is told, of attention that it takes.
+inline void CheckFused(const FusedAttention& fused) {
+  if (fused.attention.channels / fused.attention.heads % 8 != 0) return;
+  for (const void* operand :
+       {fused.x, static_cast<const void*>(fused.y), static_cast<const void*>(fused.statistics),
+        fused.dy, static_cast<const void*>(fused.dx)}) {
+    RUBATO_CHECK(reinterpret_cast<uintptr_t>(operand) % 16 == 0);
+  }
+}
 
 // One head of one example.
 template <typename T>
