@@ -60,6 +60,17 @@ TEST_F(CudnnAttentionTest, HasPlansForEveryModelOnEveryGpu) {
   }
 }
 
+// The preset's own heads, at configs/char_gpt.yaml's context and at a long one; a whole batch of
+// each, and a last one.
+TEST_F(CudnnAttentionTest, HasPlansForThePresetsHeads) {
+  const auto attention = For(kDescribedH100);
+  for (const int64_t places : {64, 1024}) {
+    for (const int64_t n : {16, 5}) {
+      RUBATO_EXPECT_OK(attention->MakePlans(Of(4, places, 32), n, kAny)) << n << " of " << places;
+    }
+  }
+}
+
 // Its numbers, in float64 beside the CPU's kernels, which PyTorch's numbers hold; what is an
 // operand of a half float is rounded.
 TEST_F(CudnnAttentionTest, GraphsComputeAttention) {

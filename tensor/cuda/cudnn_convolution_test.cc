@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,34 @@ TEST_F(CudnnConvolutionTest, HasPlansForEveryModelOnEveryGpu) {
       RUBATO_EXPECT_OK(plans) << gpu.name << ", " << subject.name;
     }
   }
+}
+
+// All that the presets and the jobs in configs have, but what is products. Gradients by weights are
+// chosen and not compiled, which would take a second each.
+TEST_F(CudnnConvolutionTest, HasPlansForEveryConvolutionOfThePresets) {
+  std::vector<Convolution> all = {{{13, 13, 3, 1, 0}, 32, 64, 1},   // cnn
+                                  {{14, 14, 3, 1, 1}, 32, 64, 1}};  // configs/fashion_cnn.yaml
+  // resnet18 on 32x32 and 224x224, and resnet20; at sides in which the first stage begins.
+  for (const auto& [channels, stages, first] :
+       {std::tuple(64, 4, 8), std::tuple(64, 4, 56), std::tuple(16, 3, 32)}) {
+    int64_t in = channels, side = first;
+    for (int stage = 0; stage < stages; ++stage, in *= 2, side /= 2) {
+      all.push_back(Of(in, in, side));
+      if (stage == stages - 1) break;
+      all.push_back(Of(in, 2 * in, side, 3, 2));
+      all.push_back(Of(in, 2 * in, side, 1, 2));
+    }
+  }
+  const auto convolution = For(kDescribedH100);
+  for (const Convolution& c : all) {
+    ASSERT_TRUE(CudnnTakes(c));
+    for (const int64_t n : {64, 37}) {
+      RUBATO_EXPECT_OK(convolution->MakePlans(c, DType::kBFloat16, n, kAny, /*finishes=*/false))
+          << c.in_channels << " to " << c.out_channels << " at " << c.window.height << ", kernel "
+          << c.window.kernel;
+    }
+  }
+  EXPECT_EQ(all.size(), 2u + 10 + 10 + 7);
 }
 
 // Nothing is copied to another order.
