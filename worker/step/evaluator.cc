@@ -13,11 +13,13 @@ int64_t EvaluationBatch(int64_t split_size, const ComputeDevice& device, int64_t
   return std::min({kBatch, split_size, device.is_cpu() ? kBatch : micro_batch});
 }
 
-BatchResult EvaluateSplit(Model* model, absl::Span<const float> parameters, const Dataset& split) {
+BatchResult EvaluateSplit(Model* model, absl::Span<const float> parameters, const Dataset& split,
+                          const std::atomic<bool>* cancelled) {
   BatchResult total;
   const int64_t batch = model->max_batch();
   BatchReader reader(&split, /*seed=*/0, batch);
   for (int64_t begin = 0; begin < split.size(); begin += batch) {
+    if (cancelled != nullptr && *cancelled) break;
     reader.ReadInOrder({begin, std::min(begin + batch, split.size())});
     total += model->Evaluate(parameters, reader.features(), reader.targets());
   }
@@ -47,6 +49,7 @@ Evaluator::Evaluator(std::unique_ptr<Model> model, const Dataset* evaluated, con
       thread_([this] { Run(); }) {}
 
 Evaluator::~Evaluator() {
+  Cancel();
   {
     MonotonicLock lock(&mutex_);
     closing_ = true;
@@ -59,6 +62,7 @@ void Evaluator::Start(int64_t unit, absl::Span<const float> parameters, bool is_
   MonotonicLock lock(&mutex_, absl::Condition(&idle));
   unit_ = unit;
   is_final_ = is_final;
+  cancelled_ = false;
   parameters_.assign(parameters.begin(), parameters.end());
   busy_ = true;
 }
@@ -78,12 +82,13 @@ void Evaluator::Run() {
       if (closing_) return;
     }
     model_->OnNewParameters();
-    const BatchResult evaluated = EvaluateSplit(model_.get(), parameters_, *evaluated_);
-    done_(unit_, /*is_final=*/false, evaluated);
-    if (is_final_) {
-      done_(unit_, /*is_final=*/true,
-            test_ == evaluated_ ? evaluated : EvaluateSplit(model_.get(), parameters_, *test_));
-    }
+    const auto test = [&](const Dataset& split) {
+      return EvaluateSplit(model_.get(), parameters_, split, &cancelled_);
+    };
+    BatchResult result = test(*evaluated_);
+    if (!cancelled_) done_(unit_, /*is_final=*/false, result);
+    if (is_final_ && test_ != evaluated_) result = test(*test_);
+    if (is_final_ && !cancelled_) done_(unit_, /*is_final=*/true, result);
     MonotonicLock lock(&mutex_);
     busy_ = false;
   }

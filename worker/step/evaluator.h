@@ -2,6 +2,7 @@
 #ifndef RUBATO_WORKER_STEP_EVALUATOR_H_
 #define RUBATO_WORKER_STEP_EVALUATOR_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,8 +27,10 @@ namespace rubato {
 // trained on at a time.
 int64_t EvaluationBatch(int64_t split_size, const ComputeDevice& device, int64_t micro_batch);
 
-// Sums over all samples of a split, in its order, model->max_batch() at a time.
-BatchResult EvaluateSplit(Model* model, absl::Span<const float> parameters, const Dataset& split);
+// Sums over all samples of a split, in its order, model->max_batch() at a time. Over fewer once
+// `*cancelled`, if it is given.
+BatchResult EvaluateSplit(Model* model, absl::Span<const float> parameters, const Dataset& split,
+                          const std::atomic<bool>* cancelled = nullptr);
 
 class Evaluator {
  public:
@@ -40,13 +43,17 @@ class Evaluator {
   static absl::StatusOr<std::unique_ptr<Evaluator>> Create(
       const proto::Model& config, const Objective& objective, const ComputeDevice& device,
       int64_t micro_batch, const Dataset* evaluated, const Dataset* test, Done done);
-  // Waits for the test at hand; one that waits is dropped.
+  // Cancels the test at hand.
   ~Evaluator();
 
   // Copies `parameters` and tests them on the evaluated split, and then, if `is_final`, on the test
   // split. Waits first while an earlier test is still running.
   void Start(int64_t unit, absl::Span<const float> parameters, bool is_final)
       ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Of the test at hand no result is told that has not been: it ends with the samples that it is
+  // at.
+  void Cancel() { cancelled_ = true; }
 
   // Until nothing is being tested, or `deadline` (of MonotonicNow) has come.
   void Wait(absl::Time deadline = absl::InfiniteFuture()) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -59,6 +66,8 @@ class Evaluator {
   const Dataset* const evaluated_;
   const Dataset* const test_;
   const Done done_;
+
+  std::atomic<bool> cancelled_{false};
 
   MonotonicMutex mutex_;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,13 +1,42 @@
 #include "worker/step/evaluator.h"
 
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
+#include <memory>
+#include <utility>
+#include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/step/test_gpus.h"
 
 namespace rubato {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Pair;
+
+// One feature, three classes.
+Dataset MakeSplit(int64_t samples) {
+  Examples examples;
+  examples.shape = {1, 1, 1};
+  examples.classes = 3;
+  for (int64_t i = 0; i < samples; ++i) {
+    examples.pixels.push_back(static_cast<uint8_t>(i));
+    examples.labels.push_back(static_cast<int32_t>(i % 3));
+  }
+  return Dataset(std::move(examples), Normalization{{0.0f}, {1.0f}});
+}
+
+proto::Model MakeModel() {
+  proto::Model model;
+  model.add_layers()->mutable_flatten();
+  model.add_layers()->mutable_linear()->set_out_features(3);
+  return model;
+}
 
 TEST(EvaluationBatch, IsOnAGpuNoMoreThanTrainingTakes) {
   const ComputeDevice cpu;
@@ -22,6 +51,44 @@ TEST(EvaluationBatch, IsOnAGpuNoMoreThanTrainingTakes) {
   EXPECT_EQ(EvaluationBatch(10000, *gpu, 16), 16);
   EXPECT_EQ(EvaluationBatch(10000, *gpu, 4096), 250);
   EXPECT_EQ(EvaluationBatch(10, *gpu, 16), 10);
+}
+
+TEST(EvaluateSplit, EndsBetweenTwoBatchesOnceItIsCancelled) {
+  const Dataset split = MakeSplit(1000);
+  const auto model = Model::Create(MakeModel(), {1, 1, 1}, {3}, /*max_batch=*/100);
+  RUBATO_ASSERT_OK(model);
+  const std::vector<float> parameters((*model)->parameter_count());
+  std::atomic<bool> cancelled{false};
+  EXPECT_EQ(EvaluateSplit(model->get(), parameters, split, &cancelled).samples, 1000);
+  cancelled = true;
+  EXPECT_EQ(EvaluateSplit(model->get(), parameters, split, &cancelled).samples, 0);
+}
+
+// The first of the two results of a final test is told while the test is cancelled: there is no
+// second one, and the next test is whole.
+TEST(EvaluatorTest, TellsNothingMoreOfATestThatIsCancelled) {
+  const Dataset validation = MakeSplit(300), test = MakeSplit(600);
+  absl::Notification has_told, may_go_on;
+  std::vector<std::pair<int64_t, int64_t>> results;  // unit, samples
+  const auto done = [&](int64_t unit, bool, const BatchResult& result) {
+    results.emplace_back(unit, result.samples);
+    if (results.size() > 1) return;
+    has_told.Notify();
+    may_go_on.WaitForNotification();
+  };
+  const auto evaluator = Evaluator::Create(MakeModel(), {3}, ComputeDevice(), /*micro_batch=*/10,
+                                           &validation, &test, done);
+  RUBATO_ASSERT_OK(evaluator);
+  const std::vector<float> parameters(6);
+  (*evaluator)->Start(7, parameters, /*is_final=*/true);
+  has_told.WaitForNotification();
+  (*evaluator)->Cancel();
+  may_go_on.Notify();
+  (*evaluator)->Wait();
+  EXPECT_THAT(results, ElementsAre(Pair(7, 300)));
+  (*evaluator)->Start(8, parameters, /*is_final=*/true);
+  (*evaluator)->Wait();
+  EXPECT_THAT(results, ElementsAre(Pair(7, 300), Pair(8, 300), Pair(8, 600)));
 }
 
 }  // namespace

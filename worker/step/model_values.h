@@ -46,7 +46,10 @@ class ModelValues : public WorkerValues {
     evaluator_->Start(unit, parameters, is_final);
   }
   void AwaitTests(absl::Time deadline) override { evaluator_->Wait(deadline); }
-  void EndTests() override { evaluator_->Wait(); }
+  void EndTests() override {
+    evaluator_->Cancel();
+    evaluator_->Wait();
+  }
 
  protected:
   void DropSums() override { micro_batches_.reset(); }

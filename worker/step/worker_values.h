@@ -66,7 +66,8 @@ class WorkerValues {
   virtual void KeepFinal(absl::Span<const float> /*parameters*/) {}
   // Until nothing is being tested, or `deadline` (of MonotonicNow) has come.
   virtual void AwaitTests(absl::Time deadline = absl::InfiniteFuture()) = 0;
-  // No result is told behind this of tests that were started before.
+  // Ends tests that were started before: no result of theirs is told behind this. It takes as long
+  // as a batch of a test, not as long as a test.
   virtual void EndTests() = 0;
 
  protected:
