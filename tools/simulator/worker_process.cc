@@ -122,8 +122,7 @@ void WorkerProcess::OnTimer(uint64_t argument) {
       break;
     case kTested:
       if (tests_.empty()) break;
-      Tell(std::move(tests_.front()));
-      tests_.pop_front();
+      OnTested();
       break;
     case kDeadline:
       Post(Session::DeadlinePassed{ToTime(heard_at_)});
@@ -389,13 +388,20 @@ int64_t WorkerProcess::Push(const Frame& header, int64_t block, Content content)
   return payload_bytes;
 }
 
-// Beside the computations, one test after the other.
+// Beside the computations.
 void WorkerProcess::Run(const Session::Test& test) {
-  test_free_ = std::max(test_free_, setting_.network->now()) + setting_.test_time;
+  test_free_ = setting_.network->now() + setting_.test_time;
   for (const proto::EvaluationResult& result : model_->Test(test.unit, test.is_final)) {
     *tests_.emplace_back().mutable_evaluation() = result;
     SetTimer(kTested, test_free_);
   }
+}
+
+void WorkerProcess::OnTested() {
+  const proto::PeerMessage message = std::move(tests_.front());
+  tests_.pop_front();
+  Tell(message);
+  if (message.has_evaluation()) Handle(Session::Tested{message.evaluation().is_final()});
 }
 
 SimTime WorkerProcess::left_alone_since() const {

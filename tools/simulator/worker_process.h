@@ -169,6 +169,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   // All parameters are here.
   void GoOnComputing();
   void FinishCompute();
+  void OnTested();
   // Returns the bytes of its payload.
   int64_t Push(const Frame& header, int64_t block, Content content);
 

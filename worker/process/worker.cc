@@ -57,6 +57,7 @@ class Worker {
       proto::PeerMessage message;
       *message.mutable_evaluation() = result;
       control_->Send(message);
+      mailbox_.Post(Session::Tested{result.is_final()});
     };
   }
   // Takes part with these values until the session ends.
@@ -172,7 +173,8 @@ absl::Status Worker::Run(std::unique_ptr<WorkerValues> values) {
       [this](const absl::Status& why) { mailbox_.Post(Session::AskedToLeave{why}); });
   Handle(Session::Started{});
   while (!end_.has_value()) {
-    busy_.Wait();
+    // A test of its own that stands still is nothing that others could end.
+    if (!session_->waits_for_test()) busy_.Wait();
     const std::optional<Session::Event> event = mailbox_.Take(session_->deadline());
     busy_.Begin();
     HandleInBatch(event.value_or(Session::DeadlinePassed{HeardAt()}));
@@ -472,9 +474,9 @@ absl::Status RunScriptWorker(const proto::Job& job, const WorkerOptions& options
   RUBATO_ASSIGN_OR_RETURN(const ScriptOpening opening, OpenScript(job, channel));
   Worker worker(opening.job, options, departure);
   const auto on_leave = [departure](absl::Status why) { departure->Ask(std::move(why)); };
-  return worker.Run(std::make_unique<ScriptValues>(
-      opening.job, opening.registration, opening.abilities, channel,
-      ScriptValues::Callbacks{worker.OnTested(), on_leave}));
+  return worker.Run(
+      std::make_unique<ScriptValues>(opening.job, opening.registration, opening.abilities, channel,
+                                     ScriptValues::Callbacks{worker.OnTested(), on_leave}));
 }
 
 }  // namespace rubato

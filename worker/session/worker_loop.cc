@@ -54,6 +54,7 @@ void WorkerLoop::Announce(int64_t unit, Range leaves, Actions* actions) {
 void WorkerLoop::Advance(Actions* actions) {
   if (left_ || state_ == State::kBeginning || state_ == State::kComputing) return;
   if (final_ && !ledger_.leaving) return;
+  waits_for_test_ = false;
   MaybeAskForWork(actions);
   const WorkerTask task = policy_->NextOf(ledger_);
   switch (task.kind) {
@@ -67,9 +68,12 @@ void WorkerLoop::Advance(Actions* actions) {
       StartPull(task.clock, task.retires, actions);
       break;
     case WorkerTask::Kind::kCompute:
+      waits_for_test_ = testing_ && Tests(task);
+      if (waits_for_test_) break;
       ledger_.clock = task.clock;
       if (Tests(task)) {
         evaluated_ = task.unit;
+        testing_ = true;
         actions->push_back(Test{task.unit});
       }
       task_ = task;
@@ -91,6 +95,7 @@ void WorkerLoop::StartPull(int64_t clock, bool retires, Actions* actions) {
   ledger_.have = -1;
   ledger_.retired = retires;
   state_ = State::kPulling;
+  waits_for_test_ = false;
   actions->push_back(Pull{++pull_, clock, retires});
 }
 
@@ -141,8 +146,7 @@ void WorkerLoop::OnParameters(uint64_t pull, bool passed, Actions* actions) {
   RUBATO_CHECK(!has_begun || (pull == pull_ && !passed));
   if (pull != pull_ || !(has_begun || state_ == State::kPulling) || left_) return;
   if (final_) {
-    actions->push_back(Test{final_request_.unit(), /*is_final=*/true, !final_request_.tests()});
-    state_ = State::kIdle;
+    TestFinal(actions);
     return;
   }
   ledger_.have = passed ? -1 : ledger_.clock;
@@ -152,6 +156,25 @@ void WorkerLoop::OnParameters(uint64_t pull, bool passed, Actions* actions) {
     OnBegun(actions);
   } else {
     state_ = State::kWaiting;
+    Advance(actions);
+  }
+}
+
+void WorkerLoop::TestFinal(Actions* actions) {
+  const bool tests = final_request_.tests();
+  waits_for_test_ = testing_ && tests;
+  if (waits_for_test_) return;
+  testing_ = testing_ || tests;
+  actions->push_back(Test{final_request_.unit(), /*is_final=*/true, !tests});
+  state_ = State::kIdle;
+}
+
+void WorkerLoop::OnTested(Actions* actions) {
+  testing_ = false;
+  if (!std::exchange(waits_for_test_, false)) return;
+  if (final_ && !ledger_.leaving) {
+    TestFinal(actions);
+  } else {
     Advance(actions);
   }
 }

@@ -35,7 +35,9 @@ class WorkerLoop {
   struct RequestWork {
     int64_t applied = 0;  // this worker's contributions of clocks below it are in all blocks
   };
-  // Tests the parameters that are here, which have seen `unit` units, beside the next computation.
+  // Tests the parameters that are here, which have seen `unit` units, beside the next computation;
+  // ends with OnTested, unless it only keeps them. One test at a time: the next one that is due,
+  // and the computation behind it, wait for that.
   struct Test {
     int64_t unit = 0;
     bool is_final = false;    // on the test split too
@@ -87,6 +89,8 @@ class WorkerLoop {
   void OnComputed(Actions* actions);
   // The gradient of the last Compute is not finite and has been left out (on arrival only).
   void OnLeftOut(Actions* actions);
+  // The last Test is done, or has come to nothing. It may be told at any time.
+  void OnTested(Actions* actions);
   // The worker is to leave as soon as the work that it has begun is done.
   void OnLeave(Actions* actions);
   // The coordinator wants the final parameters tested.
@@ -94,6 +98,9 @@ class WorkerLoop {
 
   const proto::View& view() const { return ledger_.view; }
   bool waits_for_work() const { return ledger_.has_asked; }
+  bool tests() const { return testing_; }
+  // Nothing goes on before the test that is under way is done.
+  bool waits_for_test() const { return waits_for_test_; }
   // From the first view on.
   const Policy& policy() const { return *policy_; }
   // This worker, in the view.
@@ -109,6 +116,7 @@ class WorkerLoop {
   // Whether the parameters that it computes with are tested first.
   bool Tests(const WorkerTask& task) const;
   static Compute ComputationOf(const WorkerTask& task, bool early);
+  void TestFinal(Actions* actions);
   // The task at hand has all its parameters.
   void OnBegun(Actions* actions);
   void Announce(int64_t unit, Range leaves, Actions* actions);
@@ -129,6 +137,8 @@ class WorkerLoop {
   WorkerTask task_;         // that is being computed
   bool stale_ = false;      // and is of an older lineage
   int64_t evaluated_ = -1;  // the last unit that was tested at
+  bool testing_ = false;    // a test is under way, maybe of an older lineage
+  bool waits_for_test_ = false;
   bool left_ = false;
 
   bool final_ = false;  // the pull is for the final test

@@ -97,13 +97,17 @@ class Loop {
   std::vector<std::string> OldParameters() {
     return Do([&](auto* a) { loop_.OnParameters(pull_ - 1, false, a); });
   }
-  std::vector<std::string> Work(int64_t unit) {
+  std::vector<std::string> Work(int64_t unit, bool evaluates = false) {
     proto::Work work;
     if (unit >= 0) work.set_contribution(unit);
+    work.set_evaluate(evaluates);
     return Do([&](auto* a) { loop_.OnWork(work, a); });
   }
   std::vector<std::string> Computed() {
     return Do([&](auto* a) { loop_.OnComputed(a); });
+  }
+  std::vector<std::string> Tested() {
+    return Do([&](auto* a) { loop_.OnTested(a); });
   }
   std::vector<std::string> Leave() {
     return Do([&](auto* a) { loop_.OnLeave(a); });
@@ -114,6 +118,8 @@ class Loop {
     request.set_unit(unit);
     return Do([&](auto* a) { loop_.OnEvaluationRequest(request, a); });
   }
+
+  bool waits_for_test() const { return loop_.waits_for_test(); }
 
  private:
   template <typename Call>
@@ -381,6 +387,64 @@ TEST(WorkerLoopTest, TestsTheFinalParametersWhenAsked) {
   loop.Parameters();
   EXPECT_THAT(loop.Test(4, 9), ElementsAre("observe 4"));
   EXPECT_THAT(loop.Parameters(), ElementsAre("test 9"));
+}
+
+// Three steps make an epoch. This worker has pulled step 6, while the test at step 3 is under way.
+Loop OneThatWaitsForItsTest() {
+  Loop loop;
+  loop.View(MakeView(SyncMode(), {0, 2}, 9));
+  for (int step = 0; step < 6; ++step) {
+    EXPECT_EQ(loop.Parameters().front() == "evaluate 3", step == 3);
+    loop.Computed();
+  }
+  EXPECT_TRUE(loop.SomeParameters().empty());
+  EXPECT_TRUE(loop.Parameters().empty());
+  EXPECT_TRUE(loop.waits_for_test());
+  return loop;
+}
+
+TEST(WorkerLoopTest, ATestThatIsDueWaitsForTheOneBefore) {
+  Loop loop = OneThatWaitsForItsTest();
+  EXPECT_THAT(loop.Tested(), ElementsAre("evaluate 6", "compute 6 clock 6 nodes 0-2"));
+  EXPECT_FALSE(loop.waits_for_test());
+  EXPECT_TRUE(loop.Tested().empty());
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 7"));
+}
+
+TEST(WorkerLoopTest, OneThatWaitsForItsTestHearsWhatElseThereIs) {
+  Loop leaving = OneThatWaitsForItsTest();
+  EXPECT_THAT(leaving.Leave(), ElementsAre("leave"));
+  Loop viewing = OneThatWaitsForItsTest();
+  proto::View view = MakeView(SyncMode(), {0, 4}, 9);
+  view.set_number(2);
+  EXPECT_TRUE(viewing.View(view).empty());
+  EXPECT_THAT(viewing.Tested(), ElementsAre("evaluate 6", "compute 6 clock 6 nodes 0-4"));
+  Loop ending = OneThatWaitsForItsTest();
+  view.set_until_step(6);
+  EXPECT_THAT(ending.View(view), ElementsAre("idle 6"));
+  EXPECT_FALSE(ending.waits_for_test());
+}
+
+TEST(WorkerLoopTest, OnArrivalATestThatIsDueWaitsToo) {
+  Loop loop;
+  loop.View(MakeView(AsyncMode(), {}));
+  loop.Parameters();
+  EXPECT_THAT(loop.Work(5, /*evaluates=*/true),
+              ElementsAre("evaluate 5", "request", "compute 5 clock 0 nodes 0-2"));
+  EXPECT_TRUE(loop.Work(10, /*evaluates=*/true).empty());
+  loop.Computed();
+  EXPECT_TRUE(loop.Parameters().empty());
+  EXPECT_TRUE(loop.waits_for_test());
+  EXPECT_THAT(loop.Tested(), ElementsAre("evaluate 10", "request", "compute 10 clock 1 nodes 0-2"));
+}
+
+TEST(WorkerLoopTest, TheFinalTestWaitsForTheOneBefore) {
+  Loop loop = OneThatWaitsForItsTest();
+  EXPECT_THAT(loop.Test(6, 9), ElementsAre("observe 6"));
+  EXPECT_FALSE(loop.waits_for_test());
+  EXPECT_TRUE(loop.Parameters().empty());
+  EXPECT_THAT(loop.Tested(), ElementsAre("test 9"));
+  EXPECT_TRUE(loop.Tested().empty());
 }
 
 TEST(WorkerLoopTest, BeginsWhenSomeParametersAreHere) {

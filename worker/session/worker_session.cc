@@ -201,6 +201,13 @@ void WorkerSession::On(const Computed& event) {
   Run(actions);
 }
 
+void WorkerSession::On(const Tested& event) {
+  if (!is_member() || event.is_final != tests_final_) return;
+  WorkerLoop::Actions actions;
+  loop_->OnTested(&actions);
+  Run(actions);
+}
+
 // Leaves it to the coordinator to end the job.
 void WorkerSession::On(const Diverged& event) {
   diverged_ = absl::AbortedError(event.reason);
@@ -300,6 +307,11 @@ void WorkerSession::Run(const WorkerLoop::Pull& pull) {
 void WorkerSession::Run(const Compute& compute) {
   computing_ = compute;
   outcomes_.emplace_back(compute);
+}
+
+void WorkerSession::Run(const Test& test) {
+  if (!test.only_keeps) tests_final_ = test.is_final;
+  outcomes_.emplace_back(test);
 }
 
 void WorkerSession::Run(const WorkerLoop::RequestWork& request) {

@@ -73,6 +73,11 @@ class WorkerSession {
   struct Computed {
     proto::Progress progress;
   };
+  // A result of the last Test is on its way to the coordinator. A final test has two, of which the
+  // second, `is_final`, ends it.
+  struct Tested {
+    bool is_final = false;
+  };
   // The job cannot go on: a loss or gradient is not finite, as `reason` says.
   struct Diverged {
     std::string reason;
@@ -89,7 +94,7 @@ class WorkerSession {
 
   using Event = std::variant<Started, NotConnected, Registered, FromCoordinator, CallBroke,
                              StreamBroke, StreamLied, SomeArrived, AllArrived, Interrupted,
-                             Computed, Diverged, AskedToLeave, DeadlinePassed>;
+                             Computed, Tested, Diverged, AskedToLeave, DeadlinePassed>;
 
   // Outcomes, to be carried out in order. Pull, Test, ReadAhead and Compute are the loop's.
 
@@ -160,6 +165,7 @@ class WorkerSession {
   const SampleSchedule& schedule() const { return loop_->schedule(); }
   const Policy& policy() const { return loop_->policy(); }
   bool waits_for_work() const { return loop_->waits_for_work(); }
+  bool waits_for_test() const { return loop_->waits_for_test(); }
   // The header of the sum of `node`, one of compute.nodes, but for the block and its version.
   Frame PushOf(const Compute& compute, Range node) const;
 
@@ -178,6 +184,7 @@ class WorkerSession {
   void On(const AllArrived& event);
   void On(const Interrupted& event);
   void On(const Computed& event);
+  void On(const Tested& event);
   void On(const Diverged& event);
   void On(const AskedToLeave& event);
   void On(const DeadlinePassed& event);
@@ -197,7 +204,7 @@ class WorkerSession {
   void Run(const WorkerLoop::RequestWork& request);
   void Run(const WorkerLoop::SayIdle& idle);
   void Run(const WorkerLoop::Leave& leave);
-  void Run(const Test& test) { outcomes_.emplace_back(test); }
+  void Run(const Test& test);
   void Run(const ReadAhead& read) { outcomes_.emplace_back(read); }
 
   void Join(absl::Duration patience);
@@ -233,7 +240,8 @@ class WorkerSession {
   absl::Time grace_ends_;  // in which the coordinator may say why a stream has broken
   absl::Status diverged_;
   Compute computing_;
-  double staleness_ = 0;  // mean over blocks, of this worker's last contribution
+  bool tests_final_ = false;  // the last test is the final one
+  double staleness_ = 0;      // mean over blocks, of this worker's last contribution
 
   // While Handle runs.
   absl::Time now_;

@@ -47,7 +47,8 @@ class Evaluator {
   ~Evaluator();
 
   // Copies `parameters` and tests them on the evaluated split, and then, if `is_final`, on the test
-  // split. Waits first while an earlier test is still running.
+  // split. Waits first while an earlier test is still running: begin none before that has told its
+  // results.
   void Start(int64_t unit, absl::Span<const float> parameters, bool is_final)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
