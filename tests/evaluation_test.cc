@@ -1,4 +1,6 @@
 // Evaluations beside the training: of which split, of which parameters, and under which names.
+#include <signal.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -93,6 +95,22 @@ TEST_F(EvaluationTest, OnArrivalTheFinalParametersAreEvaluatedAndTested) {
   ASSERT_EQ(test.size(), 1u);
   EXPECT_EQ(eval[1]["loss"], Eval("run", "validation")["loss"]);
   EXPECT_EQ(test[0]["loss"], Eval("run", "test")["loss"]);
+}
+
+// Step 1 is tested, which takes far longer than all the rest, and step 2 waits for that.
+TEST_F(EvaluationTest, AJobThatIsInterruptedDoesNotWaitForATest) {
+  std::filesystem::create_directory(Path("run"));
+  Process& launcher = StartTrain(
+      "run", {"data={format: glyphs, train_size: 1500, test_size: 20000}",
+              "model={layers: [{conv2d: {out_channels: 48, kernel_size: 5, padding: 2}}, relu, "
+              "{conv2d: {out_channels: 48, kernel_size: 5, padding: 2}}, relu, flatten, "
+              "{linear: {out_features: 10}}]}",
+              "train={batch_size: 4, micro_batches: 2, until: {steps: 1000}}",
+              "evaluation={split: test, every: {steps: 1}}"});
+  ASSERT_TRUE(AwaitText(Path("run/metrics.jsonl"), "\"step\":2,", launcher));
+  launcher.Signal(SIGINT);
+  EXPECT_EQ(launcher.Wait().code, 130);
+  EXPECT_THAT(Metrics("run", "eval"), ::testing::IsEmpty()) << "the test was waited for";
 }
 
 TEST_F(EvaluationTest, TheSplitMayBeChosenAndMustBeThere) {

@@ -238,6 +238,11 @@ void Coordinator::On(const coordinator::StopRequested& event) {
   if (has_saved || is_back) return;
   const bool is_first = !ending_.stopping();
   ending_.Stop(end);
+  if (!end.ok()) {  // a worker may wait for a test before it computes what is left
+    proto::CoordinatorMessage message;
+    message.mutable_end_tests();
+    registry_.SendToMembers(message, &out_);
+  }
   if (!is_first) return;
   if (end.ok() && event.reason != kUntilReached) {
     summary_.stopped = event.reason;

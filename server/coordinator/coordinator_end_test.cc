@@ -100,6 +100,25 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   EXPECT_EQ(coordinator_->absent(), 0);
 }
 
+// One of them may wait for an earlier test before it computes the step at hand.
+TEST_F(CoordinatorTest, WorkersOfAJobThatIsEndedByASignalHearThatTestsAreNotWaitedFor) {
+  const auto hear = [this] {
+    std::vector<PeerId> hear;
+    for (const auto& [peer, messages] : sent_) {
+      for (const proto::CoordinatorMessage& message : messages) {
+        if (message.has_end_tests()) hear.push_back(peer);
+      }
+    }
+    return hear;
+  };
+  Start();
+  Begin();
+  Stop(absl::OkStatus());
+  EXPECT_THAT(hear(), IsEmpty()) << "a job that has reached its target waits";
+  Stop(absl::CancelledError("interrupted by SIGINT"));
+  EXPECT_THAT(hear(), ElementsAre(2, 3));
+}
+
 // It begins with two shards and two workers.
 TEST_F(CoordinatorTest, WhoIsNotHereAtTheEndOrMayBeCutOffIsAbsent) {
   Start("cluster { lease: 4 }");

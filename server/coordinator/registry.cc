@@ -229,6 +229,13 @@ void Registry::SendToShards(const proto::CoordinatorMessage& message,
   }
 }
 
+void Registry::SendToMembers(const proto::CoordinatorMessage& message,
+                             coordinator::Outcomes* out) const {
+  for (const auto& [id, peer] : peers_) {
+    if (peer.is_member) out->push_back(coordinator::Send{id, message});
+  }
+}
+
 void Registry::SendViewToShards(const proto::View& view, coordinator::Outcomes* out) const {
   proto::CoordinatorMessage message;
   *message.mutable_view() = view;

@@ -92,6 +92,7 @@ class Registry {
   // States the shards' names and addresses.
   void AddShards(proto::View* view) const;
   void SendToShards(const proto::CoordinatorMessage& message, coordinator::Outcomes* out) const;
+  void SendToMembers(const proto::CoordinatorMessage& message, coordinator::Outcomes* out) const;
   // Adds what only shards are told: the attempts by which they recognise the streams of members.
   void SendViewToShards(const proto::View& view, coordinator::Outcomes* out) const;
   std::vector<int> MissingShards() const;

@@ -106,7 +106,7 @@ void WorkerLoop::MaybeAskForWork(Actions* actions) {
 }
 
 bool WorkerLoop::Tests(const WorkerTask& task) const {
-  return task.may_test && task.unit != evaluated_ &&
+  return !tests_have_ended_ && task.may_test && task.unit != evaluated_ &&
          evaluate_every_->IsDue(*schedule_, view().mode(), task.unit);
 }
 
@@ -177,6 +177,11 @@ void WorkerLoop::OnTested(Actions* actions) {
   } else {
     Advance(actions);
   }
+}
+
+void WorkerLoop::OnEndTests(Actions* actions) {
+  tests_have_ended_ = true;
+  if (waits_for_test_ && !final_) Advance(actions);
 }
 
 void WorkerLoop::OnWork(const proto::Work& work, Actions* actions) {

@@ -91,6 +91,8 @@ class WorkerLoop {
   void OnLeftOut(Actions* actions);
   // The last Test is done, or has come to nothing. It may be told at any time.
   void OnTested(Actions* actions);
+  // No test begins any more, and nothing waits for one.
+  void OnEndTests(Actions* actions);
   // The worker is to leave as soon as the work that it has begun is done.
   void OnLeave(Actions* actions);
   // The coordinator wants the final parameters tested.
@@ -139,6 +141,7 @@ class WorkerLoop {
   int64_t evaluated_ = -1;  // the last unit that was tested at
   bool testing_ = false;    // a test is under way, maybe of an older lineage
   bool waits_for_test_ = false;
+  bool tests_have_ended_ = false;  // but for the final one
   bool left_ = false;
 
   bool final_ = false;  // the pull is for the final test

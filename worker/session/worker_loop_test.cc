@@ -109,6 +109,9 @@ class Loop {
   std::vector<std::string> Tested() {
     return Do([&](auto* a) { loop_.OnTested(a); });
   }
+  std::vector<std::string> EndTests() {
+    return Do([&](auto* a) { loop_.OnEndTests(a); });
+  }
   std::vector<std::string> Leave() {
     return Do([&](auto* a) { loop_.OnLeave(a); });
   }
@@ -423,6 +426,18 @@ TEST(WorkerLoopTest, OneThatWaitsForItsTestHearsWhatElseThereIs) {
   view.set_until_step(6);
   EXPECT_THAT(ending.View(view), ElementsAre("idle 6"));
   EXPECT_FALSE(ending.waits_for_test());
+}
+
+TEST(WorkerLoopTest, WhereTestsHaveEndedItComputesWithoutThem) {
+  Loop loop = OneThatWaitsForItsTest();
+  EXPECT_THAT(loop.EndTests(), ElementsAre("compute 6 clock 6 nodes 0-2"));
+  EXPECT_TRUE(loop.Tested().empty());
+  loop.Computed();
+  for (int step = 7; step < 9; ++step) {
+    loop.Parameters();
+    loop.Computed();
+  }
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 9"));
 }
 
 TEST(WorkerLoopTest, OnArrivalATestThatIsDueWaitsToo) {

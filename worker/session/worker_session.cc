@@ -89,6 +89,9 @@ void WorkerSession::On(const FromCoordinator& event) {
     case proto::CoordinatorMessage::kEvaluationRequest:
       if (is_member()) loop_->OnEvaluationRequest(message.evaluation_request(), &actions);
       break;
+    case proto::CoordinatorMessage::kEndTests:
+      if (is_member()) loop_->OnEndTests(&actions);
+      break;
     case proto::CoordinatorMessage::kValuesRequest: {
       const Range values = {message.values_request().begin(), message.values_request().end()};
       if (0 <= values.begin && values.begin < values.end && values.end <= values_) {
