@@ -22,7 +22,7 @@ class RealWorker : public WorkerModel {
   // What the workers of a simulation compute with, one after the other.
   struct Floats {
     std::vector<proto::EvaluationResult> results;  // of the test that runs
-    std::unique_ptr<WorkerValues> values;
+    std::unique_ptr<ModelValues> values;
   };
 
   // `data` must outlive it. The first worker creates `shared`, which serves all workers of one job,

@@ -121,7 +121,7 @@ void WorkerProcess::OnTimer(uint64_t argument) {
       FinishCompute();
       break;
     case kTested:
-      if (tests_.empty()) break;
+      if (results_.empty()) break;
       OnTested();
       break;
     case kDeadline:
@@ -229,14 +229,7 @@ void WorkerProcess::Tell(proto::PeerMessage message) {
   setting_.network->Send(control_, self_, SimMessage::ToCoordinator(std::move(message)));
 }
 
-void WorkerProcess::Run(const Session::SendToCoordinator& send) {
-  if (send.after_tests && !tests_.empty()) {
-    tests_.push_back(send.message);
-    SetTimer(kTested, test_free_);
-  } else {
-    Tell(send.message);
-  }
-}
+void WorkerProcess::Run(const Session::SendToCoordinator& send) { Tell(send.message); }
 
 void WorkerProcess::Run(const Session::SendFrame& send) {
   if (send.frame.kind == FrameKind::kRetire && observer() != nullptr) {
@@ -258,7 +251,7 @@ void WorkerProcess::Run(const Session::Disconnect&) {
   streams_.clear();
   broken_since_ = kNever;
   blocks_.reset();
-  tests_.clear();
+  results_.clear();
   mailbox_.clear();  // of what is over
   if (asked_to_leave_) mailbox_.push_back(Session::AskedToLeave{absl::CancelledError("asked to")});
 }
@@ -390,18 +383,18 @@ int64_t WorkerProcess::Push(const Frame& header, int64_t block, Content content)
 
 // Beside the computations.
 void WorkerProcess::Run(const Session::Test& test) {
-  test_free_ = setting_.network->now() + setting_.test_time;
   for (const proto::EvaluationResult& result : model_->Test(test.unit, test.is_final)) {
-    *tests_.emplace_back().mutable_evaluation() = result;
-    SetTimer(kTested, test_free_);
+    results_.push_back(result);
+    SetTimer(kTested, setting_.network->now() + setting_.test_time);
   }
 }
 
 void WorkerProcess::OnTested() {
-  const proto::PeerMessage message = std::move(tests_.front());
-  tests_.pop_front();
+  proto::PeerMessage message;
+  *message.mutable_evaluation() = std::move(results_.front());
+  results_.pop_front();
   Tell(message);
-  if (message.has_evaluation()) Handle(Session::Tested{message.evaluation().is_final()});
+  Handle(Session::Tested{message.evaluation().is_final()});
 }
 
 SimTime WorkerProcess::left_alone_since() const {
@@ -435,7 +428,7 @@ std::string WorkerProcess::State() const {
   }
   if (session_.waits_for_work())
     absl::StrAppend(&state, state.empty() ? "" : ", ", "waits for work");
-  if (!tests_.empty()) absl::StrAppend(&state, state.empty() ? "" : ", ", "tests");
+  if (!results_.empty()) absl::StrAppend(&state, state.empty() ? "" : ", ", "tests");
   return state.empty() ? "waits for the coordinator" : state;
 }
 

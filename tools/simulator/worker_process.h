@@ -209,9 +209,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   SimTime computed_at_ = 0;
   SimTime computing_time_ = 0;
   int64_t computations_ = 0;
-  // Messages to send when the tests in progress are done, in order.
-  std::deque<proto::PeerMessage> tests_;
-  SimTime test_free_ = 0;
+  std::deque<proto::EvaluationResult> results_;  // of the test in progress
 };
 
 }  // namespace rubato

@@ -309,9 +309,6 @@ void Worker::Run(const Session::OpenStreams&) {
 }
 
 void Worker::Run(const Session::SendToCoordinator& send) {
-  if (send.after_tests) {
-    values_->AwaitTests(session_->deadline());
-  }
   if (control_ != nullptr) control_->Send(send.message);
 }
 

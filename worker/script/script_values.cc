@@ -301,20 +301,12 @@ void ScriptValues::Tell(std::optional<double> loss, std::optional<double> accura
   proto::EvaluationResult result;
   result.set_unit(test_->unit);
   result.set_is_final(test_->is_final);
-  result.set_samples(1);
+  result.set_samples(has_gone_ ? 0 : 1);  // 0: it is not tested
   result.set_judged(loss.has_value() || accuracy.has_value() ? 1 : 0);
   if (loss.has_value()) result.set_loss_sum(*loss);
   if (accuracy.has_value()) result.set_correct(*accuracy);
   test_.reset();
   callbacks_.on_tested(result);
-}
-
-void ScriptValues::AwaitTests(absl::Time deadline) {
-  const auto is_tested = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return !test_.has_value() || has_gone_;
-  };
-  MonotonicLock lock(&mutex_);
-  mutex_.AwaitUntil(absl::Condition(&is_tested), deadline);
 }
 
 void ScriptValues::EndTests() {
@@ -330,6 +322,7 @@ void ScriptValues::Hear() {
   callbacks_.on_leave(absl::CancelledError(frame.status().message()));
   MonotonicLock lock(&mutex_);
   has_gone_ = true;
+  Tell(std::nullopt, std::nullopt);
 }
 
 void ScriptValues::On(const nlohmann::json& frame) {

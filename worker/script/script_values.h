@@ -52,7 +52,6 @@ class ScriptValues : public WorkerValues, private GradientSums {
   void StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) override
       ABSL_LOCKS_EXCLUDED(mutex_);
   void KeepFinal(absl::Span<const float> parameters) override ABSL_LOCKS_EXCLUDED(mutex_);
-  void AwaitTests(absl::Time deadline) override ABSL_LOCKS_EXCLUDED(mutex_);
   void EndTests() override ABSL_LOCKS_EXCLUDED(mutex_);
 
  protected:

@@ -220,6 +220,7 @@ void WorkerLoop::OnEvaluationRequest(const proto::EvaluationRequest& request, Ac
   RUBATO_CHECK(schedule_.has_value());
   final_ = true;
   final_request_ = request;
+  ledger_.computed.clear();  // all steps are done
   StartPull(request.step(), /*retires=*/false, actions);
   std::get<Pull>(actions->back()).observer = true;
 }

@@ -22,6 +22,10 @@ constexpr absl::Duration kHeartbeatAnswers = absl::Milliseconds(100);
 
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
 
+// Of kStopGrace, one that is to leave goes on for so long while it tests: that it has gone would
+// cost the result.
+constexpr absl::Duration kTestGrace = absl::Seconds(20);
+
 // While its place may still be held by what it was before, and while a cut may heal: as long as a
 // process waits for the others at its start.
 absl::Duration PatienceOf(const proto::Job& job) {
@@ -206,6 +210,7 @@ void WorkerSession::On(const Computed& event) {
 
 void WorkerSession::On(const Tested& event) {
   if (!is_member() || event.is_final != tests_final_) return;
+  if (leaves_when_tested_) Leave();
   WorkerLoop::Actions actions;
   loop_->OnTested(&actions);
   Run(actions);
@@ -218,7 +223,8 @@ void WorkerSession::On(const Diverged& event) {
   WaitNoLongerThan(kStopGrace);
 }
 
-// Leaves the others to go on: first what it has begun.
+// Leaves the others to go on: first what it has begun. Until its test is done it works on, for they
+// would wait for its share of the work.
 void WorkerSession::On(const AskedToLeave& event) {
   if (!asked_to_leave_.ok()) return;
   asked_to_leave_ = event.why;
@@ -226,7 +232,19 @@ void WorkerSession::On(const AskedToLeave& event) {
     EndPart(asked_to_leave_, /*may_join_anew=*/false);
     return;
   }
-  WaitNoLongerThan(kStopGrace);
+  leaves_by_ = now_ + kStopGrace;
+  leaves_when_tested_ = loop_->tests();
+  if (leaves_when_tested_) {
+    WaitNoLongerThan(kTestGrace);
+  } else {
+    Leave();
+  }
+}
+
+void WorkerSession::Leave() {
+  leaves_when_tested_ = false;
+  const bool is_cut_off = !stream_failure_.ok() || !diverged_.ok();
+  deadline_ = is_cut_off ? std::min(deadline_, leaves_by_) : leaves_by_;
   WorkerLoop::Actions actions;
   loop_->OnLeave(&actions);
   Run(actions);
@@ -240,6 +258,8 @@ void WorkerSession::On(const DeadlinePassed& event) {
     Join(patience_);
   } else if (!stream_failure_.ok() && is_heard && now_ < grace_ends_) {
     deadline_ = grace_ends_;
+  } else if (leaves_when_tested_ && stream_failure_.ok() && diverged_.ok()) {
+    Leave();
   } else {
     // The coordinator has not ended the job: only this worker was cut off.
     const absl::Status& status = diverged_.ok() ? stream_failure_ : diverged_;
@@ -334,7 +354,6 @@ void WorkerSession::Run(const WorkerLoop::Leave& leave) {
   SendToCoordinator send;
   send.message.mutable_leave()->set_reason(std::string(asked_to_leave_.message()));
   send.message.mutable_leave()->set_applied(leave.applied);
-  send.after_tests = true;  // who has left is not heard any more
   outcomes_.emplace_back(std::move(send));
 }
 

@@ -119,8 +119,6 @@ class WorkerSession {
   struct OpenStreams {};
   struct SendToCoordinator {
     proto::PeerMessage message;
-    // Whether the message follows the results of the tests in progress, if they come by deadline().
-    bool after_tests = false;
   };
   // From now on blocks count for this pull only. The frames that ask for it follow.
   struct StartPull {
@@ -208,6 +206,8 @@ class WorkerSession {
   void Run(const ReadAhead& read) { outcomes_.emplace_back(read); }
 
   void Join(absl::Duration patience);
+  // Begins nothing more.
+  void Leave();
   // This worker's participation is over: rejoins if `may_join_anew`, else ends with `status`.
   void EndPart(absl::Status status, bool may_join_anew);
   void EndWith(const absl::Status& status);
@@ -224,6 +224,8 @@ class WorkerSession {
   std::optional<WorkerLoop> loop_;
   absl::Time deadline_ = absl::InfiniteFuture();
   absl::Status asked_to_leave_;
+  absl::Time leaves_by_ = absl::InfiniteFuture();
+  bool leaves_when_tested_ = false;
   bool has_taken_part_ = false;                      // ever
   uint32_t last_term_ = 0;                           // in which it has
   absl::Status cut_off_;                             // why it joins anew

@@ -80,7 +80,7 @@ std::string Text(const Session::OpenStreams&) { return "open streams"; }
 std::string Text(const Session::SendToCoordinator& send) {
   std::string text = send.message.ShortDebugString();
   while (absl::EndsWith(text, " ")) text.pop_back();
-  return absl::StrCat(send.after_tests ? "say after tests " : "say ", text);
+  return absl::StrCat("say ", text);
 }
 std::string Text(const Session::StartPull& start) {
   return absl::StrCat("pull ", start.pull.number, " at clock ", start.pull.clock);
@@ -391,9 +391,66 @@ TEST_F(SessionTest, LeavesWhenItsStepIsDone) {
   EXPECT_THAT(Tell(Session::Computed{}),
               ElementsAre(HasSubstr("say progress"), HasSubstr("pull 2 at clock 1"), testing::_,
                           testing::_));
-  EXPECT_THAT(AllArrived(), ElementsAre("say after tests leave { reason: \"interrupted by "
-                                        "SIGTERM\" applied: 1 }"));
+  EXPECT_THAT(AllArrived(), ElementsAre("say leave { reason: \"interrupted by SIGTERM\" applied: 1 }"));
   EXPECT_THAT(Stop(0), ElementsAre("disconnect", "end with 143: interrupted by SIGTERM"));
+}
+
+// It owns the first micro-batch of each step, each of which is tested, and computes step 1.
+class TestingSessionTest : public SessionTest {
+ protected:
+  TestingSessionTest() {
+    proto::Job job = MakeJob();
+    job.mutable_evaluation()->mutable_every()->set_steps(1);
+    session_.emplace(job, 6);
+    proto::View view = MakeView();
+    view.set_your_rank(0);
+    Tell(Session::Started{});
+    Tell(view);
+    AllArrived();
+    Tell(Session::Computed{});
+    EXPECT_THAT(AllArrived(), ElementsAre("test 1", "compute 1"));
+  }
+};
+
+// So the others wait neither for it nor for its test.
+TEST_F(TestingSessionTest, OneThatIsToLeaveWorksOnUntilItsTestIsDone) {
+  now_ = 100;
+  EXPECT_THAT(AskedToLeave(), IsEmpty());
+  EXPECT_THAT(Tell(Session::Computed{}),
+              ElementsAre(HasSubstr("say progress"), "pull 3 at clock 2", HasSubstr("ask shard 0"),
+                          HasSubstr("ask shard 1")));
+  EXPECT_THAT(AllArrived(), IsEmpty()) << "the test of step 2 would wait for that of step 1";
+  now_ = 110;
+  EXPECT_THAT(Tell(Session::Tested{}),
+              ElementsAre("say leave { reason: \"interrupted by SIGTERM\" applied: 2 }"));
+  EXPECT_EQ(Deadline(), 130);
+}
+
+TEST_F(TestingSessionTest, OneThatIsToLeaveGivesUpATestThatTakesLong) {
+  now_ = 100;
+  AskedToLeave();
+  EXPECT_EQ(Deadline(), 120);
+  Tell(Session::Computed{});
+  now_ = 120;
+  EXPECT_THAT(Tell(Session::DeadlinePassed{}), IsEmpty()) << "its step is not done";
+  EXPECT_THAT(AllArrived(),
+              ElementsAre("say leave { reason: \"interrupted by SIGTERM\" applied: 2 }"));
+  EXPECT_EQ(Deadline(), 130);
+  now_ = 130;
+  EXPECT_EQ(Tell(Session::DeadlinePassed{}).back(), "end with 143: interrupted by SIGTERM");
+}
+
+TEST_F(TestingSessionTest, TheFirstResultOfAFinalTestDoesNotEndIt) {
+  Tell(Session::Tested{});
+  proto::CoordinatorMessage message;
+  message.mutable_evaluation_request()->set_step(2);
+  message.mutable_evaluation_request()->set_unit(2);
+  Tell(Session::Computed{});
+  Tell(FromCoordinator(message));
+  EXPECT_THAT(AllArrived(), ElementsAre("test 2"));
+  EXPECT_THAT(AskedToLeave(), IsEmpty());
+  EXPECT_THAT(Tell(Session::Tested{/*is_final=*/false}), IsEmpty());
+  EXPECT_THAT(Tell(Session::Tested{/*is_final=*/true}), ElementsAre(HasSubstr("say leave")));
 }
 
 TEST_F(SessionTest, LeavesWithoutAnAnswerInTheEnd) {

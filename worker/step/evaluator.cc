@@ -67,10 +67,9 @@ void Evaluator::Start(int64_t unit, absl::Span<const float> parameters, bool is_
   busy_ = true;
 }
 
-void Evaluator::Wait(absl::Time deadline) {
+void Evaluator::Wait() {
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
-  MonotonicLock lock(&mutex_);
-  mutex_.AwaitUntil(absl::Condition(&idle), deadline);
+  MonotonicLock lock(&mutex_, absl::Condition(&idle));
 }
 
 void Evaluator::Run() {

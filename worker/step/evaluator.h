@@ -11,7 +11,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/monotonic.h"
 #include "proto/job.pb.h"
@@ -56,8 +55,8 @@ class Evaluator {
   // at.
   void Cancel() { cancelled_ = true; }
 
-  // Until nothing is being tested, or `deadline` (of MonotonicNow) has come.
-  void Wait(absl::Time deadline = absl::InfiniteFuture()) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Until nothing is being tested.
+  void Wait() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   Evaluator(std::unique_ptr<Model> model, const Dataset* evaluated, const Dataset* test, Done done);

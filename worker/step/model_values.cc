@@ -46,9 +46,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Model>>> MakeModels(const proto::Job&
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WorkerValues>> ModelValues::Create(const proto::Job& job,
-                                                                  const Data* data, GpuShare share,
-                                                                  OnTested on_tested) {
+absl::StatusOr<std::unique_ptr<ModelValues>> ModelValues::Create(const proto::Job& job,
+                                                                 const Data* data, GpuShare share,
+                                                                 OnTested on_tested) {
   share.each = job.cluster().gpus_per_worker();
   RUBATO_ASSIGN_OR_RETURN(ComputeDevice device, ComputeDevice::Choose(job.device(), share));
   RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveOf(job, *data));

@@ -31,9 +31,9 @@ class ModelValues : public WorkerValues {
 
   // `data` must outlive it; `share` without its size, which the job says. Errors as
   // ComputeDevice::Choose and Model::Create.
-  static absl::StatusOr<std::unique_ptr<WorkerValues>> Create(const proto::Job& job,
-                                                              const Data* data, GpuShare share,
-                                                              OnTested on_tested);
+  static absl::StatusOr<std::unique_ptr<ModelValues>> Create(const proto::Job& job,
+                                                             const Data* data, GpuShare share,
+                                                             OnTested on_tested);
 
   proto::WorkerRegistration Registration() const override;
   std::vector<std::string> notes() const override;
@@ -45,7 +45,8 @@ class ModelValues : public WorkerValues {
   void StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) override {
     evaluator_->Start(unit, parameters, is_final);
   }
-  void AwaitTests(absl::Time deadline) override { evaluator_->Wait(deadline); }
+  // Until nothing is being tested.
+  void AwaitTests() { evaluator_->Wait(); }
   void EndTests() override {
     evaluator_->Cancel();
     evaluator_->Wait();

@@ -64,8 +64,6 @@ class WorkerValues {
   virtual void StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) = 0;
   // The job's final parameters, which another worker tests.
   virtual void KeepFinal(absl::Span<const float> /*parameters*/) {}
-  // Until nothing is being tested, or `deadline` (of MonotonicNow) has come.
-  virtual void AwaitTests(absl::Time deadline = absl::InfiniteFuture()) = 0;
   // Ends tests that were started before: no result of theirs is told behind this. It takes as long
   // as a batch of a test, not as long as a test.
   virtual void EndTests() = 0;
