@@ -57,7 +57,7 @@ void WorkerSession::Join(absl::Duration patience) {
   loop_.emplace(job_, policies_);
   deadline_ = absl::InfiniteFuture();
   has_parameters_ = was_stopped_ = false;
-  registered_at_ = absl::InfiniteFuture();
+  registered_at_ = member_since_ = absl::InfiniteFuture();
   stream_failure_ = diverged_ = absl::OkStatus();
   const absl::Duration lease = absl::Seconds(job_.cluster().lease());
   const absl::Duration longest_mute =
@@ -73,9 +73,12 @@ void WorkerSession::On(const NotConnected& event) {
 
 void WorkerSession::On(const Registered&) { registered_at_ = now_; }
 
-// A call to nobody breaks within a lease.
-bool WorkerSession::HasWaitedForView() const {
-  return state_ == State::kJoining && now_ - registered_at_ > absl::Seconds(job_.cluster().lease());
+// A call to nobody breaks within a lease, and a stream to nobody within that and a second. A member
+// may have nothing to compute, and so no parameters.
+bool WorkerSession::HasTakenItsPlace() const {
+  const absl::Duration lease = absl::Seconds(job_.cluster().lease());
+  if (is_member()) return now_ - member_since_ > 2 * lease + absl::Seconds(1);
+  return state_ == State::kJoining && now_ - registered_at_ > lease;
 }
 
 void WorkerSession::On(const FromCoordinator& event) {
@@ -128,7 +131,10 @@ void WorkerSession::OnView(const proto::View& view) {
   WorkerLoop::Actions actions;
   loop_->OnView(view, &actions);
   outcomes_.emplace_back(UseView{});
-  if (!is_member()) outcomes_.emplace_back(OpenStreams{});
+  if (!is_member()) {
+    outcomes_.emplace_back(OpenStreams{});
+    member_since_ = now_;
+  }
   state_ = State::kMember;
   has_taken_part_ = true;
   last_term_ = view.term();
@@ -273,7 +279,7 @@ void WorkerSession::EndPart(absl::Status status, bool may_join_anew) {
     SendFailure(status, /*non_finite=*/false);
   }
   const bool was_member = is_member();
-  if (has_parameters_ || cut_off_.ok() || HasWaitedForView()) gives_up_at_ = now_ + patience_;
+  if (has_parameters_ || cut_off_.ok() || HasTakenItsPlace()) gives_up_at_ = now_ + patience_;
   if (state_ != State::kCutOff) outcomes_.emplace_back(Disconnect{});
   state_ = State::kCutOff;
   if (!may_join_anew || !asked_to_leave_.ok() || now_ >= gives_up_at_) {

@@ -192,8 +192,9 @@ class WorkerSession {
   absl::StatusOr<Placement> PlacementOf(const proto::View& view) const;
   void OnStop(const proto::Stop& stop);
 
-  // Whether it has waited for a view long enough for this attempt to count as successful.
-  bool HasWaitedForView() const;
+  // Whether it has waited for a view, or had one, long enough for this attempt to count as
+  // successful.
+  bool HasTakenItsPlace() const;
 
   // Carries out what the loop wants.
   void Run(const WorkerLoop::Actions& actions);
@@ -238,6 +239,7 @@ class WorkerSession {
   bool has_parameters_ = false;  // all shards have answered: it is worth joining again
   bool was_stopped_ = false;     // by the coordinator
   absl::Time registered_at_ = absl::InfiniteFuture();
+  absl::Time member_since_ = absl::InfiniteFuture();
   absl::Status stream_failure_;
   absl::Time grace_ends_;  // in which the coordinator may say why a stream has broken
   absl::Status diverged_;

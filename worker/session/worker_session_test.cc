@@ -292,6 +292,24 @@ TEST_F(SessionTest, WaitingForAViewIsNoAttemptToTakePart) {
                           "the call broke"));
 }
 
+// One with nothing to compute, where there are more workers than micro-batches, has none in sync.
+TEST_F(SessionTest, SoDoesATimeAsAMember) {
+  BecomeMember();
+  now_ = 100;
+  CallBroke();
+  Tell(MakeView());
+  now_ = 200;
+  EXPECT_THAT(
+      CallBroke().back(),
+      "connect for 20s if it reaches host:0 and host:1 after silence again: the call broke");
+  Tell(MakeView());
+  now_ = 211;  // a stream to nobody breaks within a lease and a second
+  CallBroke();
+  Tell(MakeView());
+  now_ = 220;
+  EXPECT_THAT(CallBroke().back(), "end with 1: the call broke");
+}
+
 // Nor is a call that breaks at once a wait, however long it took until it stood.
 TEST_F(SessionTest, RegisteringInVainDoesNotRenewItsPatience) {
   BecomeMember();
