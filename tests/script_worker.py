@@ -12,6 +12,7 @@ What it does beyond that, its environment says:
     SCRIPT_NAN=4                  a gradient that is not finite in step 4
     SCRIPT_TRACE=file             appends what it is handed
     SCRIPT_TESTS=0                tells of no test
+    SCRIPT_WEIGHT=4:-1            a micro-batch of step 4 weighs -1
     SCRIPT_WEIGHTS=1              a sample counts by 1 + its number: of its gradient, and the mean
 """
 
@@ -173,6 +174,9 @@ def main():
             weight = len(frame["samples"])
             if "SCRIPT_WEIGHTS" in os.environ:
                 total, loss, weight = weighted(parameters, frame["samples"], features, targets)
+            step, _, wrong = os.environ.get("SCRIPT_WEIGHT", "").partition(":")
+            if str(frame["unit"]) == step:
+                weight = int(wrong)
             if str(frame["unit"]) == os.environ.get("SCRIPT_NAN"):
                 total[2] = float("nan")
             gradients[frame["gradient"]][:] = memoryview(struct.pack("<5f", *total)).cast("f")

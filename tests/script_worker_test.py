@@ -170,6 +170,13 @@ class ScriptWorkerTest(unittest.TestCase):
         self.train("nan", variables={"SCRIPT_NAN": "4"}, code=1)
         self.assertIn("the gradient of w is not finite", self.printed)
 
+    def test_a_weight_that_is_none_is_the_scripts_mistake(self):
+        for policy in ("stop", "skip"):
+            self.train(f"weight-{policy}", f"train.on_non_finite={policy}",
+                       variables={"SCRIPT_WEIGHT": "4:-1"}, code=2)
+            self.assertIn("found a micro-batch of weight -1, expected 0 to", self.printed)
+            self.assertNotIn("learning rate is too high", self.printed)
+
     def test_an_error_that_would_come_again_ends_the_job(self):
         for ends, restarts, code in (("-1:1:mine", 0, 1),  # before the training
                                      ("-1:2:mine", 0, 2),

@@ -283,7 +283,7 @@ void Worker::Run(const Session::OpenStreams&) {
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [this](int shard, const Frame& frame, const ReceivedValues& values) {
     const absl::Status status = parameters_.OnFrame(shard, frame, values);
-    if (!status.ok()) mailbox_.Post(Session::StreamLied{status});
+    if (!status.ok()) mailbox_.Post(Session::Failed{status});
   };
   callbacks.on_failure = [this](int, const absl::Status& status) {
     mailbox_.Post(Session::StreamBroke{status});
@@ -374,8 +374,12 @@ void Worker::Run(const Session::Compute& compute) {
       return;
     }
     if (waits) begin();
-    if (!status.ok()) {
+    if (absl::IsAborted(status)) {  // not finite
       Handle(Session::Diverged{std::string(status.message())});
+      return;
+    }
+    if (!status.ok()) {
+      Handle(Session::Failed{status});
       return;
     }
     if (computed.progress.left_out()) break;

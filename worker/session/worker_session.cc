@@ -174,7 +174,7 @@ void WorkerSession::On(const StreamBroke& event) {
   WaitNoLongerThan(kHeartbeatAnswers);
 }
 
-void WorkerSession::On(const StreamLied& event) {
+void WorkerSession::On(const Failed& event) {
   if (is_member()) EndPart(event.status, /*may_join_anew=*/false);
 }
 

@@ -53,8 +53,8 @@ class WorkerSession {
   struct StreamBroke {
     absl::Status status;
   };
-  // A shard has violated the protocol.
-  struct StreamLied {
+  // It cannot go on: a shard has violated the protocol, or the computation has failed.
+  struct Failed {
     absl::Status status;
   };
   // PulledBlocks::MayBegin.
@@ -93,8 +93,8 @@ class WorkerSession {
   };
 
   using Event = std::variant<Started, NotConnected, Registered, FromCoordinator, CallBroke,
-                             StreamBroke, StreamLied, SomeArrived, AllArrived, Interrupted,
-                             Computed, Tested, Diverged, AskedToLeave, DeadlinePassed>;
+                             StreamBroke, Failed, SomeArrived, AllArrived, Interrupted, Computed,
+                             Tested, Diverged, AskedToLeave, DeadlinePassed>;
 
   // Outcomes, to be carried out in order. Pull, Test, ReadAhead and Compute are the loop's.
 
@@ -177,7 +177,7 @@ class WorkerSession {
   void On(const FromCoordinator& event);
   void On(const CallBroke& event);
   void On(const StreamBroke& event);
-  void On(const StreamLied& event);
+  void On(const Failed& event);
   void On(const SomeArrived& event);
   void On(const AllArrived& event);
   void On(const Interrupted& event);

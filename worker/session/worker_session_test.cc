@@ -529,9 +529,17 @@ TEST_F(SessionTest, EndsIfPeersAreNotHonest) {
   EXPECT_THAT(Tell(view).back(), HasSubstr("end with 2: the coordinator sent a view of another"));
   Restart();
   BecomeMember();
-  EXPECT_THAT(Tell(Session::StreamLied{absl::InternalError("shard 0 lies")}),
+  EXPECT_THAT(Tell(Session::Failed{absl::InternalError("shard 0 lies")}),
               ElementsAre("say failure { exit_code: 1 reason: \"shard 0 lies\" }", "disconnect",
                           "end with 1: shard 0 lies"));
+}
+
+TEST_F(SessionTest, OneWhoseComputationFailsEndsAtOnceWithItsCode) {
+  BecomeMember();
+  AllArrived();
+  EXPECT_THAT(Tell(Session::Failed{absl::InvalidArgumentError("a weight of -1")}),
+              ElementsAre("say failure { exit_code: 2 reason: \"a weight of -1\" }", "disconnect",
+                          "end with 2: a weight of -1"));
 }
 
 TEST_F(SessionTest, GivesTheCoordinatorValuesToBeginWithIfThereAreSuch) {
