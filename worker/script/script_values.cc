@@ -131,7 +131,9 @@ void ScriptValues::HandOut(const SampleSchedule& schedule, int64_t unit, int64_t
   if (has_gone_) return;
   // The script reads its parameters while it has not asked.
   if (is_new) std::copy(parameters.begin(), parameters.end(), channel_.parameters().begin());
-  work["tests"] = test_.has_value() && !test_->is_final;
+  const bool tests = test_.has_value() && !test_->is_final;
+  work["tests"] = tests;
+  if (tests) test_->is_handed_out = true;
   is_asked_ = false;
   channel_.Note(ScriptStage::kTraining);
   channel_.Write(work);
@@ -346,7 +348,7 @@ void ScriptValues::On(const nlohmann::json& frame) {
     given_.is_in_place = FlagAt(frame, "in_place");
     given_.weight = WeightAt(frame);
     given_.loss_sum = RealAt(frame, "loss_sum");
-  } else if (kind == "tested") {
+  } else if (kind == "tested" && test_.has_value() && test_->is_handed_out) {  // not an older one
     Tell(RealAt(frame, "loss"), RealAt(frame, "accuracy"));
   }
 }

@@ -62,7 +62,8 @@ class ScriptValuesTest : public ::testing::Test {
     RUBATO_EXPECT_OK(script_->Map(kValues));
     values_ = std::make_unique<ScriptValues>(
         MakeJob(chunk), MakeRegistration(), abilities, channel_.get(),
-        ScriptValues::Callbacks{[](const auto&) {}, [](const auto&) {}});
+        ScriptValues::Callbacks{[this](const auto& result) { tested_.push_back(result); },
+                                [](const auto&) {}});
     RUBATO_EXPECT_OK(values_->OnJoin());
     values_->OnView(view_, kValues);
   }
@@ -120,6 +121,7 @@ class ScriptValuesTest : public ::testing::Test {
   std::unique_ptr<ScriptChannel> channel_, script_;
   std::unique_ptr<ScriptValues> values_;
   std::vector<float> sums_ = std::vector<float>(kValues);
+  std::vector<proto::EvaluationResult> tested_;
   const float* pushed_ = nullptr;  // where the last block lay
 };
 
@@ -184,6 +186,25 @@ TEST_F(ScriptValuesTest, AnotherWeightThanWasSaidIsRefused) {
       });
   EXPECT_THAT(status, IsError(absl::StatusCode::kInvalidArgument,
                               HasSubstr("found a micro-batch of weight 3, expected 4")));
+}
+
+// The worker has joined anew, and the script had not come to answer.
+TEST_F(ScriptValuesTest, AnAnswerToAnEarlierTestIsNotToldAsTheNextOnes) {
+  values_->StartTest(3, std::vector<float>(kValues), /*is_final=*/false);
+  script_->Write({{"kind", "tested"}, {"loss", 9}});
+  RUBATO_EXPECT_OK(Compute(
+      {0, 1}, [](int64_t) {},
+      [&] {
+        script_->Write({{"kind", "next"}});
+        const absl::StatusOr<nlohmann::json> work = script_->Read();
+        RUBATO_ASSERT_OK(work.status());
+        EXPECT_TRUE((*work)["tests"]);
+        script_->Write({{"kind", "tested"}, {"loss", 2}});
+        script_->Write({{"kind", "give"}, {"id", (*work)["id"]}});
+      }));
+  ASSERT_EQ(tested_.size(), 1u);
+  EXPECT_EQ(tested_[0].unit(), 3);
+  EXPECT_EQ(tested_[0].loss_sum(), 2);
 }
 
 TEST_F(ScriptValuesTest, AScriptThatEndsInTheMidstOfAMicroBatchIsGone) {
