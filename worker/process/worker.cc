@@ -448,6 +448,7 @@ void Worker::Run(const Session::Disconnect&) {
   batch_.reset();
   heartbeat_.reset();
   streams_.reset();
+  parameters_.Close();
   values_->EndTests();
   control_.reset();
   mailbox_.Clear();  // of what is over

@@ -18,6 +18,11 @@ void PulledParameters::Open(const Placement& placement, Range first, Callbacks c
   blocks_ = PulledBlocks(placement, first);
 }
 
+void PulledParameters::Close() {
+  MonotonicLock lock(&mutex_);
+  memory_.reset();
+}
+
 void PulledParameters::Begin(const Pull& pull) {
   const auto at_rest = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return filling_ == 0; };
   MonotonicLock lock(&mutex_, absl::Condition(&at_rest));

@@ -47,6 +47,9 @@ class PulledParameters {
   void Open(const Placement& placement, Range first, Callbacks callbacks,
             const PinMemory& pin = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Frees the memory, and what was borrowed from servers; no thread brings frames any more.
+  void Close() ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Owner: from now on blocks count for this pull only, and no computation is using them.
   void Begin(const Pull& pull) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -1,13 +1,17 @@
 #include "worker/step/pulled_parameters.h"
 
 #include <future>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/base/monotonic.h"
 #include "common/base/status_matchers.h"
+#include "common/wire/arena_space.h"
+#include "common/wire/shared_arena.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/process/mailbox.h"
@@ -75,6 +79,35 @@ TEST_F(PulledParametersTest, SaysWhenTheFirstAndWhenAllAreHere) {
   EXPECT_FALSE(parameters_->Use(absl::InfiniteFuture()));  // it is too late for that
   EXPECT_THAT(parameters_->values(), ElementsAre(10, 10, 11, 11, 12, 12, 13, 13, 14, 14));
   EXPECT_EQ(parameters_->version(2), 3);
+}
+
+// A server that is gone would keep its memory until the worker joins anew.
+TEST_F(PulledParametersTest, GivesBackWhatItHasBorrowedWhenItIsClosed) {
+  auto arena = SharedArena::Create();
+  RUBATO_ASSERT_OK(arena);
+  auto view = SharedArenaView::Open((*arena)->Offer());
+  RUBATO_ASSERT_OK(view);
+  constexpr int64_t kLent = kSharedPage / sizeof(float);
+  PulledParameters::Callbacks callbacks;
+  callbacks.on_first = [](uint64_t) {};
+  callbacks.on_all = [](const PulledParameters::Arrived&) {};
+  parameters_->Open(Placement::Even(FlatSpace(kLent, kLent), 1), {0, kLent}, std::move(callbacks));
+  parameters_->Begin({1, 3, /*exact=*/true});
+  const std::shared_ptr<char> piece = (*arena)->Allocate(kSharedPage);
+  ReceivedValues values(absl::MakeConstSpan(reinterpret_cast<const float*>(piece.get()), kLent));
+  auto loan = std::make_shared<int>(0);
+  const std::weak_ptr<const void> watch = loan;
+  values.SetLent({*view, *(*arena)->Find({piece.get(), kSharedPage}), std::move(loan)});
+  Frame frame;
+  frame.kind = FrameKind::kParameters;
+  frame.unit = 1;
+  frame.version = 3;
+  RUBATO_ASSERT_OK(parameters_->OnFrame(0, frame, values));
+  values = {};
+  EXPECT_FALSE(watch.expired());
+  parameters_->Close();
+  EXPECT_TRUE(watch.expired());
+  EXPECT_EQ(parameters_->MayBegin(), std::nullopt);
 }
 
 TEST_F(PulledParametersTest, OnlyAnswersToTheLastPullCount) {
