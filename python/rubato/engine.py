@@ -54,9 +54,11 @@ class Engine:
         self.begun = 0  # times that the script has begun a micro-batch
         self.is_done = False  # the job has come to its end, and well
         self.tests_final = False  # the parameters are those of the end of the training, and this worker tests them
-        self._handler: Any = None
+        self._handler: Any = None  # that there was before
+        self._own_handler: Any = None
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            self._handler = signal.signal(signal.SIGTERM, lambda *_: self.leave())
+            self._own_handler = lambda *_: self.leave()
+            self._handler = signal.signal(signal.SIGTERM, self._own_handler)
 
     @property
     def is_final(self) -> bool:
@@ -216,9 +218,11 @@ class Engine:
 
     def close(self) -> None:
         """Called at the script's end, however it ends."""
-        if self._handler is not None:
+        # The script may have set another since, and its loop may run in another thread, which cannot.
+        if (self._handler is not None and threading.current_thread() is threading.main_thread()
+                and signal.getsignal(signal.SIGTERM) is self._own_handler):
             signal.signal(signal.SIGTERM, self._handler)
-            self._handler = None
+        self._handler = None
         if self._state is _State.FILLED:
             self._give()
         self._state = _State.OVER

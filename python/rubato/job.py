@@ -12,6 +12,9 @@ from .engine import Engine
 from .errors import Error, Refused, tell_by_exit_code, warn
 from .sampler import Order, wanted_rank
 
+_ROUNDING = 1e-5  # of a sum of many parts, in float32
+
+
 def join(job: Optional[Dict[str, Any]] = None, *, epochs: Optional[float] = None, **settings: Any) -> "Job":
     """Joins a job. The training begins with Job.prepare.
 
@@ -207,9 +210,11 @@ class Job(server.Commands):
         accuracy = _as_float(figures.get("accuracy"))
         if accuracy is not None and math.isnan(accuracy):  # of no samples
             accuracy = None
-        if accuracy is not None and not 0 <= accuracy <= 1:
-            raise Refused(f"job.evaluate's test returned accuracy={accuracy:g}, expected a fraction from 0 to 1, not a "
-                          "percentage")
+        if accuracy is not None:
+            if not -_ROUNDING <= accuracy <= 1 + _ROUNDING:
+                raise Refused(f"job.evaluate's test returned accuracy={accuracy:g}, expected a fraction from 0 to 1, "
+                              "not a percentage")
+            accuracy = min(1.0, max(0.0, accuracy))
         return _as_float(figures.get("loss")), accuracy
 
     def _run_test(self, test: Callable[[], Optional[Dict[str, float]]]) -> Optional[Dict[str, float]]:

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Optional
 from . import server
 from .errors import Ended, Error
 
+_LOOK = 1.0  # seconds between looks at the processes
 _LEAVE = 10  # seconds that a process may take to leave a job that cannot begin
 
 
@@ -30,20 +31,23 @@ class Run(server.Commands):
         has_begun = True
         alive = list(self._processes)
         while alive:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not multiprocessing.connection.wait([process.sentinel for process in alive], left):
-                return False
+            left = _LOOK if deadline is None else min(_LOOK, deadline - time.monotonic())
+            # What a worker has forked may hold its sentinel.
+            multiprocessing.connection.wait([process.sentinel for process in alive], max(0.0, left))
             alive = [process for process in alive if process.is_alive()]
             if failed is None:
                 failed = next((i for i, process in enumerate(self._processes) if process.exitcode), None)
                 has_begun = failed is None or not alive or self._has_begun()
                 if not has_begun:
                     self._end(alive)
+            if alive and deadline is not None and time.monotonic() >= deadline:
+                return False
         self._servers.end(at_once=failed is not None)
         if failed is not None:
             code = self._processes[failed].exitcode
             log = self.run / "logs" / f"worker-{failed}.log"
-            lines = log.read_text(errors="replace").strip().splitlines() or [f"see {log}"]
+            text = log.read_text(errors="replace").strip() if log.exists() else "it has not begun"
+            lines = text.splitlines() or [f"see {log}"]
             words = self._servers.last_words() if has_begun else ""  # else of the end that they were told
             raise Ended(words or f"worker {failed} ended with exit code {code}: {lines[-1]}", code)
         return True

@@ -15,6 +15,7 @@ from .core import Work, Worker
 from .errors import Refused, warn
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_PIECE = 1 << 24  # values
 _NORMALISING = torch.nn.modules.batchnorm._NormBase  # batch norm's and instance norm's
 
 
@@ -36,6 +37,7 @@ class Layout:
         model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
         self.entries: List[Entry] = []
         self._normalising: List[Any] = []
+        self._buffers: List[Any] = []  # of triples (their layer, name, tensor): averages
         self.values = 0
         averages: List[Any] = []
         seen = set()
@@ -54,6 +56,7 @@ class Layout:
                     self._normalising.append(module)
                     averages += [(where + name, getattr(module, name), module.momentum)
                                  for name in ("running_mean", "running_var")]
+                    self._buffers += [(module, name, getattr(module, name)) for name in ("running_mean", "running_var")]
         for average in averages:  # behind all parameters
             self._add(*average)
         self.parameters = [entry for entry in self.entries if entry.average == 0]
@@ -139,7 +142,8 @@ class Layout:
                      if now - before > 1), 1)
         if runs > 1:
             warn(f"batch norm runs {runs} times in a micro-batch, and its running averages are of the "
-                 "last run alone: run the model once, on all of the micro-batch's inputs")
+                 "last run alone: run the model once, on all of the micro-batch's inputs. (Of runs that activation "
+                 "checkpointing repeats they are right)")
 
     def _restore_momenta(self) -> None:
         for module, momentum in zip(self._normalising, self._momenta):
@@ -196,6 +200,8 @@ class Layout:
         for entry, view, address in self._shared:
             if entry.tensor.data_ptr() != address:
                 entry.tensor.data = view
+        for module, name, tensor in self._buffers:
+            module._buffers[name] = tensor
         self.note_versions()
         self._sums = None  # until they are loaded
 
@@ -213,15 +219,20 @@ class Layout:
                  "lost: the servers hold the parameters")
 
     def _sum_up(self) -> List[float]:
-        return [float(tensor.detach().sum(dtype=torch.float64)) for tensor in self._trainable]
+        # By pieces, since torch makes a float64 of all that it sums up.
+        return [sum(float(piece.sum(dtype=torch.float64)) for piece in tensor.detach().flatten().split(_PIECE))
+                if tensor.is_contiguous() else float(tensor.detach().sum(dtype=torch.float64))
+                for tensor in self._trainable]
 
     def _check_memory(self) -> None:
-        """Raises Refused if a tensor that lay in the vector lies elsewhere, where no new values arrive."""
-        for entry, _, address in self._shared:
-            if entry.tensor.data_ptr() != address:
-                raise Refused(f"the memory of {entry.name} was replaced after job.prepare, expected it to stay, as the "
-                              "servers' values arrive there: call model.to(...), .double() and the like before "
-                              "job.prepare, and do not assign to a parameter's .data")
+        """Raises Refused if a tensor that lay in the vector lies elsewhere, where no new values arrive, or another
+        stands in its place."""
+        moved = [entry.name for entry, _, address in self._shared if entry.tensor.data_ptr() != address]
+        moved += [name for module, name, tensor in self._buffers if module._buffers.get(name) is not tensor]
+        if moved:
+            raise Refused(f"the memory of {moved[0]} was replaced after job.prepare, expected it to stay, as the "
+                          "servers' values arrive there: call model.to(...), .double() and the like before "
+                          "job.prepare, and do not assign to a parameter's .data")
 
     def check_untouched(self) -> None:
         """Raises Refused if the script has changed parameters since the last load."""

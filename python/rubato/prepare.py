@@ -119,7 +119,7 @@ def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, sche
 
 def _parts(job: Any, micro_batches: int) -> int:
     """Micro-batches of an update, in the mode that the job begins in; as LeavesOf of common/space/modes.cc."""
-    if job.get("consistency", {}).get("mode", {}).get("mode") != "NAME_ASYNC":
+    if job.get("consistency", {}).get("mode", {}).get("mode") not in ("NAME_ASYNC", "NAME_BOUNDED"):
         return micro_batches
     return max(1, micro_batches // int(job["cluster"]["workers"]["start"]))
 

@@ -539,6 +539,7 @@ at_hand = [torch.zeros(2)]
         test = LOOP + "        optimizer.step()\n    job.evaluate(lambda: %s)\n"
         for figures, told in (("{'accuracy': 1, 'loss': 2}", "2.0 1.0"),
                               ("{'accuracy': torch.tensor(0.5)}", "None 0.5"),
+                              ("{'accuracy': sum(64 / 1000 for _ in range(15)) + 40 / 1000 + 4e-16}", "None 1.0"),
                               ("{'accuracy': float('nan')}", "None None"), ("None", "None None"), ("{}", "None None")):
             code, _, errors = self.run_script(test % figures)
             self.assertEqual((code, errors.splitlines()), (0, [f"tested {told}"] * 2))
@@ -558,6 +559,42 @@ at_hand = [torch.zeros(2)]
         end = "        optimizer.step()\n"
         self.same(LOOP + end + swap, LOOP + end)
         self.same(LOOP.replace("    for a, b", swap + "    for a, b") + end, LOOP + end)  # before the first batch, too
+
+    def test_a_test_may_put_other_averages_in_place(self):
+        norm = """
+model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, momentum=0.3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""" + LOOP + "        optimizer.step()\n"
+        for test in "model.double(); model.float()", "model.double()":
+            self.same(norm + f"    def test(): {test}\n    job.evaluate(test)\n", norm)
+        code, _, errors = self.run_script(norm + "    model.double(); model.float()\n")
+        self.assertEqual((code, errors.count("the memory of 0.weight was replaced")), (1, 1), errors)
+        code, _, errors = self.run_script(norm + "    model[1].running_var = model[1].running_var.clone()\n")
+        self.assertEqual((code, errors.count("the memory of running_var was replaced")), (1, 1), errors)
+
+    def test_the_scripts_handler_of_signals_stays(self):
+        self.passes("import signal\n" + LOOP + """        optimizer.step()
+        handler = lambda *_: None
+        signal.signal(signal.SIGTERM, handler)
+assert signal.getsignal(signal.SIGTERM) is handler
+""")
+
+    def test_a_loop_in_another_thread(self):
+        self.passes("""
+import threading
+def loop():
+    for epoch in job.epochs():
+        for a, b in loader:
+            compute(a, b)
+            optimizer.step()
+    done.append(True)
+done = []
+model, optimizer, loader = job.prepare(model, optimizer, loader)
+thread = threading.Thread(target=loop)
+thread.start()
+thread.join()
+assert done
+""")
 
     def test_adam_with_decoupled_weight_decay_is_adamw(self):
         # As newer versions of torch have AdamW; older ones keep what a group brings.
