@@ -258,8 +258,8 @@ void Coordinator::On(const coordinator::StopRequested& event) {
 
 void Coordinator::On(const coordinator::Checkpointed& event) {
   if (is_over_ && !event.path.ok()) return;  // it was given up
-  checkpoints_.OnWritten(event.snapshot, event.path, ending_.state() == Ending::State::kSaving,
-                         registry_, &out_);
+  const bool is_last = ending_.state() == Ending::State::kSaving && ending_.has_checkpoint();
+  checkpoints_.OnWritten(event.snapshot, event.path, is_last, registry_, &out_);
   if (is_over_) return;
   if (!ending_.diverged().empty()) {
     EndDiverged();

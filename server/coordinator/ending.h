@@ -45,7 +45,8 @@ class Ending {
   void EndUnbegun(coordinator::Outcomes* out);
   // Training is over after unit `unit`, which is the version of all blocks if they go in step.
   void Begin(int64_t unit, bool blocks_in_step);
-  // Whether a last checkpoint is to be taken; says so once.
+  // Whether a last checkpoint is to be taken; says so once. has_checkpoint(): it has said so.
+  bool has_checkpoint() const { return has_checkpoint_; }
   bool WantsCheckpoint() { return !std::exchange(has_checkpoint_, true); }
   int64_t unit() const { return unit_; }
 

@@ -187,7 +187,7 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
   options_.on_ready(true);
   const absl::Status status = service_.Wait(Tasks());
   options_.on_ready(false);
-  signals->OnSignal(nullptr);
+  signals->OnSignal([](int) {});  // it ends anyway, and has files to finish
   if (host_.has_value()) host_->StopParts();
   files_->FlushLast();
   files_->RemovePartsFolder();

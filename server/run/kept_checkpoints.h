@@ -40,7 +40,7 @@ class KeptCheckpoints {
  private:
   // Evaluations that are remembered beside those that checkpoints need: the newest.
   static constexpr size_t kMostEvaluations = 1024;
-  static constexpr size_t kMostPending = 4;
+  static constexpr size_t kMostPending = 16;  // more than tests are under way at once
 
   // Of the last evaluation up to that step, if any.
   std::optional<double> MetricAt(int64_t step) const;

@@ -54,7 +54,7 @@ class LocalRun {
   std::string NameOf(const Failure& failure) const;
   // After kFailure.
   const Failure& failure() const { return failure_.has_value() ? *failure_ : *launcher_.failure(); }
-  // Whether the job has its summary, which is written last.
+  // Whether the job has its summary, which is written last, and not because it has diverged.
   bool HasResult() const;
   // Then, or after kAllEnded: a script that failed when the job was done, or in the test of the
   // final parameters if that has come to nothing.

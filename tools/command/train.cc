@@ -154,12 +154,12 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
                launcher);
   const absl::StatusOr<Event> event = run.Train();
   if (event.ok() && *event == Event::kFailure) PrintFailure(log, run, run.failure());
-  if (event.ok() && *event == Event::kInterrupt && run.HasResult()) {
-    Say(log, "interrupted: ending all processes; the job is done");
-  } else if (event.ok() && *event == Event::kInterrupt) {
-    Say(log, "interrupted: ending all processes");
-    // Shard 0 ends the others. Workers alone would take it for leave to go.
-    run.StopInOrder();
+  if (event.ok() && *event == Event::kInterrupt) {
+    Say(log, absl::StrCat("interrupted: ending all processes",
+                          run.HasResult() ? "; the job is done" : ""));
+    // Shard 0 ends the others, and has its last checkpoint to flush. Workers alone would take it
+    // for leave to go.
+    if (launcher.SinceOthersEnded() == absl::ZeroDuration()) run.StopInOrder();
   }
   launcher.Stop();
   run.ReadRest();

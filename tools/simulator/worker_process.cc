@@ -394,7 +394,7 @@ void WorkerProcess::OnTested() {
   *message.mutable_evaluation() = std::move(results_.front());
   results_.pop_front();
   Tell(message);
-  Handle(Session::Tested{message.evaluation().is_final()});
+  Post(Session::Tested{message.evaluation().is_final()});
 }
 
 SimTime WorkerProcess::left_alone_since() const {

@@ -216,6 +216,10 @@ void WorkerLoop::OnLeave(Actions* actions) {
   }
 }
 
+void WorkerLoop::LeaveAtOnce(Actions* actions) {
+  if (!std::exchange(left_, true)) actions->push_back(Leave{ledger_.applied});
+}
+
 void WorkerLoop::OnEvaluationRequest(const proto::EvaluationRequest& request, Actions* actions) {
   RUBATO_CHECK(schedule_.has_value());
   final_ = true;

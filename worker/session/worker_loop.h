@@ -95,6 +95,8 @@ class WorkerLoop {
   void OnEndTests(Actions* actions);
   // The worker is to leave as soon as the work that it has begun is done.
   void OnLeave(Actions* actions);
+  // It is to leave whatever it has begun, unless it has said that it leaves.
+  void LeaveAtOnce(Actions* actions);
   // The coordinator wants the final parameters tested.
   void OnEvaluationRequest(const proto::EvaluationRequest& request, Actions* actions);
 

@@ -25,6 +25,8 @@ constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
 // Of kStopGrace, one that is to leave goes on for so long while it tests: that it has gone would
 // cost the result.
 constexpr absl::Duration kTestGrace = absl::Seconds(20);
+// For the coordinator to hear that a worker leaves amid its step.
+constexpr absl::Duration kLastWord = absl::Seconds(1);
 
 // While its place may still be held by what it was before, and while a cut may heal: as long as a
 // process waits for the others at its start.
@@ -266,11 +268,24 @@ void WorkerSession::On(const DeadlinePassed& event) {
     deadline_ = grace_ends_;
   } else if (leaves_when_tested_ && stream_failure_.ok() && diverged_.ok()) {
     Leave();
+  } else if (SaysThatItLeaves()) {
+    deadline_ = now_ + kLastWord;
   } else {
     // The coordinator has not ended the job: only this worker was cut off.
     const absl::Status& status = diverged_.ok() ? stream_failure_ : diverged_;
     EndPart(status, absl::IsUnavailable(status));
   }
+}
+
+// Others are not to take it for lost, where its step does not come to an end in time.
+bool WorkerSession::SaysThatItLeaves() {
+  if (asked_to_leave_.ok() || !stream_failure_.ok() || !diverged_.ok() || !loop_.has_value()) {
+    return false;
+  }
+  WorkerLoop::Actions actions;
+  loop_->LeaveAtOnce(&actions);
+  Run(actions);
+  return !actions.empty();
 }
 
 void WorkerSession::EndPart(absl::Status status, bool may_join_anew) {

@@ -209,6 +209,8 @@ class WorkerSession {
   void Join(absl::Duration patience);
   // Begins nothing more.
   void Leave();
+  // Tells the coordinator so, whatever is begun. Returns false if it has, or is ended by a failure.
+  bool SaysThatItLeaves();
   // This worker's participation is over: rejoins if `may_join_anew`, else ends with `status`.
   void EndPart(absl::Status status, bool may_join_anew);
   void EndWith(const absl::Status& status);

@@ -409,7 +409,8 @@ TEST_F(SessionTest, LeavesWhenItsStepIsDone) {
   EXPECT_THAT(Tell(Session::Computed{}),
               ElementsAre(HasSubstr("say progress"), HasSubstr("pull 2 at clock 1"), testing::_,
                           testing::_));
-  EXPECT_THAT(AllArrived(), ElementsAre("say leave { reason: \"interrupted by SIGTERM\" applied: 1 }"));
+  EXPECT_THAT(AllArrived(),
+              ElementsAre("say leave { reason: \"interrupted by SIGTERM\" applied: 1 }"));
   EXPECT_THAT(Stop(0), ElementsAre("disconnect", "end with 143: interrupted by SIGTERM"));
 }
 
@@ -469,6 +470,18 @@ TEST_F(TestingSessionTest, TheFirstResultOfAFinalTestDoesNotEndIt) {
   EXPECT_THAT(AskedToLeave(), IsEmpty());
   EXPECT_THAT(Tell(Session::Tested{/*is_final=*/false}), IsEmpty());
   EXPECT_THAT(Tell(Session::Tested{/*is_final=*/true}), ElementsAre(HasSubstr("say leave")));
+}
+
+// In a pause nobody finishes it.
+TEST_F(SessionTest, LeavesWhereItsStepDoesNotComeToItsEnd) {
+  BecomeMember();
+  AllArrived();
+  AskedToLeave();
+  Tell(Session::Computed{});
+  now_ = 30;
+  EXPECT_THAT(Tell(Session::DeadlinePassed{}),
+              ElementsAre("say leave { reason: \"interrupted by SIGTERM\" applied: 0 }"));
+  EXPECT_THAT(Stop(0), ElementsAre("disconnect", "end with 143: interrupted by SIGTERM"));
 }
 
 TEST_F(SessionTest, LeavesWithoutAnAnswerInTheEnd) {
