@@ -54,9 +54,10 @@ class Layout:
                                   "servers average with a fixed momentum")
                 if module.momentum > 0:
                     self._normalising.append(module)
-                    averages += [(where + name, getattr(module, name), module.momentum)
-                                 for name in ("running_mean", "running_var")]
-                    self._buffers += [(module, name, getattr(module, name)) for name in ("running_mean", "running_var")]
+                    for name in ("running_mean", "running_var"):
+                        tensor = getattr(module, name)
+                        averages.append((where + name, tensor, module.momentum))
+                        self._buffers.append((module, name, tensor))
         for average in averages:  # behind all parameters
             self._add(*average)
         self.parameters = [entry for entry in self.entries if entry.average == 0]

@@ -1,10 +1,8 @@
 #include "server/optimizers/resumed_slots.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <string>
 
+#include "gtest/gtest.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"

@@ -304,9 +304,9 @@ void LocalRun::WatchScripts(ProgressDisplay& display) {
   }
 }
 
-bool LocalRun::HasResult() const {
-  return access(folder_.SummaryFile().c_str(), F_OK) == 0 && !HasFailed();
-}
+bool LocalRun::HasResult() const { return HasSummary() && !HasFailed(); }
+
+bool LocalRun::HasSummary() const { return access(folder_.SummaryFile().c_str(), F_OK) == 0; }
 
 std::optional<Failure> LocalRun::LateFailure() const {
   const absl::StatusOr<std::string> summary = ReadSmallFile(folder_.SummaryFile());
@@ -473,7 +473,7 @@ absl::StatusOr<bool> LocalRun::OnLostServer(const Failure& lost) {
   const bool has_state = state.ok() && state->has_value();
   const bool has_ended = has_state && (*state)->has_ended();
   // Written last: who is lost behind the result is missed by nobody.
-  is_complete_ = HasResult();
+  is_complete_ = !has_ended && HasSummary();
   if (is_complete_) return false;
   // It may be that neither can be told any more: then all others have ended, too.
   const bool is_over =

@@ -88,6 +88,7 @@ class LocalRun {
   void WatchScripts(ProgressDisplay& display);
   // Whether the job has ended with an error.
   bool HasFailed() const;
+  bool HasSummary() const;
   // Whether this process ended because a server is frozen and servers are not restarted: then kills
   // the server, and failure() says so.
   bool IsLeftAlone(const Failure& lost);

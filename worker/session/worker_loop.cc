@@ -85,8 +85,7 @@ void WorkerLoop::Advance(Actions* actions) {
       actions->push_back(SayIdle{ledger_.applied});
       break;
     case WorkerTask::Kind::kLeave:
-      left_ = true;
-      actions->push_back(Leave{ledger_.applied});
+      LeaveAtOnce(actions);
   }
 }
 
@@ -211,8 +210,8 @@ void WorkerLoop::OnLeave(Actions* actions) {
   ledger_.leaving = true;
   if (policy_ != nullptr) {
     Advance(actions);
-  } else if (!std::exchange(left_, true)) {
-    actions->push_back(Leave{});
+  } else {
+    LeaveAtOnce(actions);
   }
 }
 
