@@ -156,11 +156,7 @@ proto::Manifest Checkpoints::ManifestOf(const proto::View& view, const Work& wor
   return manifest;
 }
 
-void Checkpoints::OnWritten(uint32_t snapshot, const absl::StatusOr<std::string>& path,
-                            bool is_last, const Registry& registry, Outcomes* out) {
-  proto::CoordinatorMessage message;
-  message.mutable_release_snapshot()->set_id(snapshot);
-  registry.SendToShards(message, out);
+void Checkpoints::OnWritten(const absl::StatusOr<std::string>& path, bool is_last, Outcomes* out) {
   if (path.ok()) {
     last_ = *path;
     out->push_back(Log{absl::StrCat("checkpoint ", *path)});
@@ -175,6 +171,12 @@ void Checkpoints::OnWritten(uint32_t snapshot, const absl::StatusOr<std::string>
   }
   has_failed_ = !path.ok();
   snapshots_.Clear();
+}
+
+void Checkpoints::Release(const Registry& registry, Outcomes* out) const {
+  proto::CoordinatorMessage message;
+  message.mutable_release_snapshot()->set_id(snapshots_.id());
+  registry.SendToShards(message, out);
 }
 
 }  // namespace rubato

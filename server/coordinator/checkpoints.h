@@ -74,8 +74,9 @@ class Checkpoints {
   int64_t missed() const { return missed_; }
   // It is written, or could not be: one warning until there is one again, and another if it
   // `is_last`, of the training's end.
-  void OnWritten(uint32_t snapshot, const absl::StatusOr<std::string>& path, bool is_last,
-                 const Registry& registry, coordinator::Outcomes* out);
+  void OnWritten(const absl::StatusOr<std::string>& path, bool is_last, coordinator::Outcomes* out);
+  // After that: has the shards let go of what they keep for it.
+  void Release(const Registry& registry, coordinator::Outcomes* out) const;
 
   // Whether one of a step up to `until` is being copied.
   bool IsCopying(int64_t until) const { return snapshots_.copying() && snapshots_.step() <= until; }

@@ -259,7 +259,7 @@ void Coordinator::On(const coordinator::StopRequested& event) {
 void Coordinator::On(const coordinator::Checkpointed& event) {
   if (is_over_ && !event.path.ok()) return;  // it was given up
   const bool is_last = ending_.state() == Ending::State::kSaving && ending_.has_checkpoint();
-  checkpoints_.OnWritten(event.snapshot, event.path, is_last, registry_, &out_);
+  checkpoints_.OnWritten(event.path, is_last, &out_);
   if (is_over_) return;
   if (!ending_.diverged().empty()) {
     EndDiverged();
@@ -267,6 +267,8 @@ void Coordinator::On(const coordinator::Checkpointed& event) {
   }
   TakeWantedCheckpoint();
   AnnounceCheckpoint(std::max(checkpoints_.step(), work_->metrics().units()));
+  // The announcement of another one says it, too.
+  if (checkpoints_.last_snapshot() == event.snapshot) checkpoints_.Release(registry_, &out_);
   GoOnEnding();
 }
 

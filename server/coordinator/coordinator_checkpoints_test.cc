@@ -16,11 +16,14 @@ TEST_F(CoordinatorTest, ScheduledCheckpointsAreAnnouncedAheadOneAfterTheOther) {
   ASSERT_EQ(manifests_.size(), 1u);
   EXPECT_EQ(manifests_[0].step(), 2);
   EXPECT_EQ(manifests_[0].blocks_size(), 2);
-  // The next is announced when this one has been written; a failure to write does not end the job.
+  // The next is announced when this one has been written, which says that, too; a failure to write
+  // does not end the job.
+  const size_t before = sent_[1].size();
   Checkpointed(first.id(), absl::ResourceExhaustedError("disk full"));
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("disk full; training goes on")));
   EXPECT_FALSE(end_.has_value());
   EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
+  EXPECT_EQ(sent_[1].size(), before + 1);
 }
 
 TEST_F(CoordinatorTest, AnOutageIsWarnedOfOnceAndTheNextOneAgain) {
@@ -161,6 +164,18 @@ TEST_F(CoordinatorTest, ACheckpointOnDemandIsOfTheStepAfterTheHighest) {
   ASSERT_TRUE(before.has_snapshot());
   EXPECT_EQ(before.snapshot().step(), 4);
   EXPECT_EQ(sent_[2].back().view().number(), 2u);
+}
+
+TEST_F(CoordinatorTest, ShardsLetGoOfASnapshotThatIsWritten) {
+  Start("consistency { mode { mode: NAME_ASYNC } }");
+  Begin();
+  RUBATO_ASSERT_OK(Handle(coordinator::CheckpointRequested{}));
+  Receive(kOwnShard, Copied(1, 0, 1));
+  Receive(1, Copied(1, 1, 1));
+  EXPECT_LAST_TO_SHARDS(has_snapshot());
+  Checkpointed(1, std::string("path"));
+  EXPECT_LAST_TO_SHARDS(has_release_snapshot());
+  EXPECT_EQ(sent_[1].back().release_snapshot().id(), 1u);
 }
 
 }  // namespace

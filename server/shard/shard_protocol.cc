@@ -105,7 +105,9 @@ absl::Status ShardProtocol::On(const shard_event::Message& event) {
       break;
     case proto::CoordinatorMessage::kSnapshot:
       // One at a time: older ones are written, or some shard has missed its part.
-      snapshots_.erase(snapshots_.begin(), snapshots_.lower_bound(message.snapshot().id()));
+      while (!snapshots_.empty() && snapshots_.begin()->first < message.snapshot().id()) {
+        ReleaseSnapshot(snapshots_.begin()->first);
+      }
       snapshots_[message.snapshot().id()].folder = message.snapshot().parts_folder();
       core_->OnSnapshot(message.snapshot().id(), message.snapshot().step(), &actions);
       break;
