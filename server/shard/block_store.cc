@@ -32,12 +32,15 @@ absl::StatusOr<BlockStore> BlockStore::Create(const Placement& placement, int sh
                                               const proto::Layout& layout, uint64_t seed, int slots,
                                               bool spares, const BlockMemory& memory) {
   const Range owned = placement.Blocks(shard);
-  BlockStore store(owned.begin, spares, memory);
+  const int64_t bytes = placement.Values(shard).size() * (1 + slots) * int64_t{sizeof(float)};
+  const bool copies = bytes <= memory.copied;
+  BlockStore store(owned.begin, spares, copies, memory);
   const int64_t block_values =
       owned.empty() ? 0 : placement.space().BlockValues(owned.begin).size();
-  // Those in use, and as many as a snapshot keeps of them.
-  memory.parameters->Plan(block_values, (2 + spares) * owned.size());
-  memory.slots->Plan(block_values, 2 * slots * owned.size());
+  // Those in use, and as many as a snapshot keeps of them. Copies of parameters lie with the slots:
+  // nobody borrows them.
+  memory.parameters->Plan(block_values, (1 + spares + !copies) * owned.size());
+  memory.slots->Plan(block_values, (2 * slots + copies) * owned.size());
   for (int64_t index = owned.begin; index < owned.end; ++index) {
     const Range values = placement.space().BlockValues(index);
     Block block;
@@ -66,6 +69,20 @@ absl::StatusOr<BlockStore> BlockStore::Create(const Placement& placement, int sh
     store.blocks_.push_back(std::move(block));
   }
   return store;
+}
+
+std::vector<std::shared_ptr<const FloatBuffer>> BlockStore::Snapshot(int64_t block) const {
+  const Block& target = at(block);
+  std::vector<std::shared_ptr<const FloatBuffer>> kept = {target.current};
+  kept.insert(kept.end(), target.slots.begin(), target.slots.end());
+  if (!copies_) return kept;
+  for (std::shared_ptr<const FloatBuffer>& buffer : kept) {
+    absl::StatusOr<std::shared_ptr<FloatBuffer>> copy = memory_.slots->Take(BlockSize(block));
+    RUBATO_CHECK(copy.ok());  // as in TakeSpare
+    std::copy(buffer->values().begin(), buffer->values().end(), (*copy)->values().begin());
+    buffer = *std::move(copy);
+  }
+  return kept;
 }
 
 void BlockStore::Restore(int64_t block, int slot, const ReceivedValues& values) {

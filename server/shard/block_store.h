@@ -47,6 +47,11 @@ class BlockStore {
   // Before each update, which ends with Publish, and writes all of them.
   SlotViews WritableSlots(int64_t block);
 
+  // What a snapshot keeps of a block, which is not written any more: its parameters and slots, of a
+  // small shard (BlockMemory::copied) as copies. Else they are the buffers themselves, and training
+  // goes on in others.
+  std::vector<std::shared_ptr<const FloatBuffer>> Snapshot(int64_t block) const;
+
   // Overwrites the parameters (slot 0) or a slot of the optimizer (1…), before the first update. As
   // many values as the block has.
   void Restore(int64_t block, int slot, const ReceivedValues& values);
@@ -74,13 +79,14 @@ class BlockStore {
     std::vector<std::shared_ptr<FloatBuffer>> slots_before;  // null: updated in place
   };
 
-  BlockStore(int64_t first_block, bool spares, const BlockMemory& memory)
-      : first_block_(first_block), spares_(spares), memory_(memory) {}
+  BlockStore(int64_t first_block, bool spares, bool copies, const BlockMemory& memory)
+      : first_block_(first_block), spares_(spares), copies_(copies), memory_(memory) {}
   const Block& at(int64_t block) const { return blocks_[block - first_block_]; }
   Block& at(int64_t block) { return blocks_[block - first_block_]; }
 
   int64_t first_block_;
   bool spares_;
+  bool copies_;  // what a snapshot keeps
   BlockMemory memory_;
   std::vector<Block> blocks_;
 };

@@ -18,7 +18,11 @@ constexpr int kBlocks = 3;  // the last is shorter
 
 class BlockStoreTest : public ::testing::Test {
  protected:
-  BlockStoreTest() {
+  BlockStoreTest() { Create(/*copied=*/0); }
+  // Snapshots of at most `copied` bytes are copied.
+  void Create(int64_t copied) {
+    memory_ = BlockMemory(nullptr);
+    memory_.copied = copied;
     proto::Layout layout;
     layout.add_parameters()->add_shape(40);
     auto store = BlockStore::Create(Placement::Even(FlatSpace(40, 16), 1), /*shard=*/0, layout,
@@ -54,6 +58,37 @@ TEST_F(BlockStoreTest, NoSnapshotNeedsMemoryThatWasNotMadeBeforehand) {
     for (int step = 0; step < 3; ++step) Step();
     EXPECT_EQ(memory_.parameters->spare(), 0u) << snapshot;
     EXPECT_EQ(memory_.slots->spare(), 0u) << snapshot;
+  }
+}
+
+// Training goes on where it was, in memory that caches and workers know.
+TEST_F(BlockStoreTest, ASmallSnapshotIsACopyForWhichMemoryWasMadeBeforehand) {
+  constexpr int64_t kBytes = 40 * (1 + kSlots) * sizeof(float);
+  Create(kBytes - 1);
+  EXPECT_EQ(store_->Snapshot(0)[0], store_->Current(0));
+  EXPECT_EQ(store_->Snapshot(0)[1], store_->Slots(0)[0]);
+
+  Create(kBytes);
+  for (float step = 0; step < 3; ++step) {
+    const float* const place = store_->Current(2)->values().data();
+    EXPECT_EQ(memory_.parameters->spare(), 0u);
+    EXPECT_EQ(memory_.slots->spare(), size_t{(1 + kSlots) * kBlocks});
+    std::vector<std::vector<std::shared_ptr<const FloatBuffer>>> kept;
+    for (int64_t block = 0; block < kBlocks; ++block) kept.push_back(store_->Snapshot(block));
+    EXPECT_EQ(memory_.slots->spare(), 0u);
+    for (int i = 0; i < 2; ++i) {  // back to the same place
+      const BlockStore::SlotViews slots = store_->WritableSlots(2);
+      EXPECT_EQ(slots.from[1], nullptr) << "is updated elsewhere";
+      slots.to[1][0] = step + 1;
+      std::shared_ptr<FloatBuffer> next = store_->TakeSpare(2);
+      next->values()[0] = step + 1;
+      store_->Publish(2, std::move(next));
+    }
+    EXPECT_EQ(store_->Current(2)->values().data(), place);
+    EXPECT_EQ(store_->Current(2)->values()[0], step + 1);
+    ASSERT_EQ(kept[2].size(), size_t{1 + kSlots});
+    EXPECT_EQ(kept[2][0]->values()[0], step);
+    EXPECT_EQ(kept[2][2]->values()[0], step);
   }
 }
 

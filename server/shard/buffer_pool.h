@@ -78,6 +78,10 @@ struct BlockMemory {
 
   std::shared_ptr<SharedArena> arena;
   std::shared_ptr<BufferPool> parameters, slots;
+  // Of at most so many bytes a snapshot is copied. On two cores a shard of 0.8 MB took 0.1 ms to
+  // copy; without a copy training lost 0.25 ms, since it went on in buffers that were in no cache
+  // and that workers had not mapped. With 3 MB neither was better.
+  int64_t copied = 4 << 20;
 };
 
 }  // namespace rubato

@@ -56,7 +56,7 @@ class FloatShardTest : public ::testing::Test {
       view_.mutable_members(rank)->set_incarnation(1);
     }
     Placement::Even(SpaceOf(job_, view_.layout()), 1).AddTo(&view_);
-    auto values = FloatValues::Create(job_, 0);
+    auto values = FloatValues::Create(job_, 0, memory_);
     RUBATO_ASSERT_OK(values);
     shard_.emplace(*std::move(values), [this](const ShardOutcome& outcome) {
       std::visit([this](const auto& what) { Take(what); }, outcome);
@@ -131,6 +131,7 @@ class FloatShardTest : public ::testing::Test {
 
   proto::Job job_;
   proto::View view_;
+  BlockMemory memory_{nullptr};
   std::optional<ShardProtocol> shard_;
   std::map<uint64_t, std::pair<Frame, Payload>> sent_;
   std::vector<proto::PeerMessage> said_;

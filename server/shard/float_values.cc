@@ -203,12 +203,11 @@ Payload FloatValues::Read(const shard_action::Send& send, Frame* frame) {
   return payload;
 }
 
-// By reference: what is kept is not written any more.
 std::vector<Payload> FloatValues::Copy(int64_t block) {
-  const std::shared_ptr<const FloatBuffer> parameters = store_->Current(block);
-  std::vector<Payload> copy = {Payload(parameters, parameters->values())};
-  for (const std::shared_ptr<const FloatBuffer> slot : store_->Slots(block)) {
-    copy.push_back(Payload(slot, slot->values()));
+  std::vector<Payload> copy;
+  for (std::shared_ptr<const FloatBuffer>& kept : store_->Snapshot(block)) {
+    const absl::Span<const float> values = kept->values();
+    copy.push_back(Payload(std::move(kept), values));
   }
   return copy;
 }

@@ -151,7 +151,10 @@ absl::Status Simulation::MakeShard(int shard) {
       [this, shard](SymbolicValues::Defer defer) -> absl::StatusOr<std::unique_ptr<ShardValues>> {
     const proto::Job& job = setting_.job;
     if (setting_.data != nullptr) {
-      RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> floats, FloatValues::Create(job, shard));
+      BlockMemory memory(nullptr);
+      if (shard % 2 == 1) memory.copied = 0;  // both kinds of snapshots in one job
+      RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> floats,
+                              FloatValues::Create(job, shard, memory));
       if (!defer) return floats;
       return std::make_unique<DeferredValues>(std::move(floats), std::move(defer));
     }
