@@ -1,10 +1,12 @@
 #include "server/process/part_files.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -24,6 +26,7 @@
 #include "common/job/job.h"
 #include "common/space/placement.h"
 #include "server/optimizers/optimizer.h"
+#include "server/process/left_over_thread.h"
 #include "server/process/pace.h"
 #include "server/run/collect.h"
 
@@ -55,7 +58,8 @@ proto::PeerMessage FailedMessage(uint32_t snapshot, const absl::Status& why) {
 
 // Of this thread alone, as nice values. What is not ready when the first snapshot comes is touched
 // by training itself, for three times the time of a step: so where processors are never idle, that
-// has a quarter of the time of one, once. Writing has the least that there is, from then on.
+// has a quarter of the time of one, once. Writing has the least that there is, from then on, where
+// it is not done in left over time.
 constexpr int kMakesReadyAt = 5;
 constexpr int kWritesAt = 19;
 
@@ -84,6 +88,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   void Close() {
     MonotonicLock lock(&mutex_);
     is_closed_ = true;
+    wanted_ = 0;
     write_.reset();
     read_.reset();
   }
@@ -133,6 +138,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   };
 
   void Run() {
+    pthread_setname_np(pthread_self(), "checkpoints");
     SetPriority(kMakesReadyAt);
     while (true) {
       std::optional<WriteTask> write;
@@ -181,10 +187,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     MonotonicLock lock(&mutex_);
     return is_closed_;
   }
-  bool IsWanted(uint32_t snapshot) ABSL_LOCKS_EXCLUDED(mutex_) {
-    MonotonicLock lock(&mutex_);
-    return !is_closed_ && wanted_ == snapshot;
-  }
+  bool IsWanted(uint32_t snapshot) const { return wanted_ == snapshot; }
 
   void RestWhileWanted(uint32_t snapshot, absl::Duration rest) ABSL_LOCKS_EXCLUDED(mutex_) {
     const auto is_over = [this, snapshot]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -195,9 +198,8 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   }
 
   void DoWrite(WriteTask task) {
-    if (!std::exchange(has_written_, true)) SetPriority(kWritesAt);
     std::vector<uint32_t> checksums;
-    const absl::Status status = WriteFiles(task, &checksums);
+    const absl::Status status = WriteBesideTraining(task, &checksums);
     // Before the engine lets go of them. To free its memory at this thread's priority would hold it
     // up: a lock may be kept for as long as others have work.
     task.blocks.clear();
@@ -207,6 +209,27 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     for (const uint32_t checksum : checksums)
       message.mutable_part_written()->add_checksums(checksum);
     Say(message);
+  }
+
+  absl::Status WriteBesideTraining(const WriteTask& task, std::vector<uint32_t>* checksums) {
+    RUBATO_ASSIGN_OR_RETURN(const Plan* const plan, PlanOfView());
+    const absl::Time begin = MonotonicNow();
+    // Who flushes reports on it meanwhile, with locks that the engine needs.
+    if (CheckpointPart::IsLarge(plan->placement.Values(shard_).size()) || Flushes(task) ||
+        !time_.Suffices(begin)) {
+      if (!std::exchange(is_nice_, true)) SetPriority(kWritesAt);
+      return WriteFiles(task, *plan, checksums);
+    }
+    absl::Status status;
+    thread_.Do([&] { status = WriteFiles(task, *plan, checksums); });
+    time_.OnDone(MonotonicNow(), MonotonicNow() - begin);
+    return status;
+  }
+
+  // Whoever publishes the checkpoint flushes what this machine has in its memory. To do so here may
+  // take long, and each file tells.
+  bool Flushes(const WriteTask& task) const {
+    return boot_id_.empty() || !absl::EndsWith(task.folder, boot_id_);
   }
 
   // What parts are of the view at hand. Made once for a view: for a small part it takes as long as
@@ -222,14 +245,14 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     return &*plan_;
   }
 
-  absl::Status WriteFiles(const WriteTask& task, std::vector<uint32_t>* checksums) {
-    RUBATO_ASSIGN_OR_RETURN(const Plan* const plan, PlanOfView());
-    const Placement& placement = plan->placement;
+  absl::Status WriteFiles(const WriteTask& task, const Plan& plan,
+                          std::vector<uint32_t>* checksums) {
+    const Placement& placement = plan.placement;
     if (!IsWanted(task.snapshot)) return absl::CancelledError("it has come too late");
     RUBATO_ASSIGN_OR_RETURN(const std::string folder, BeginParts(task.folder, task.snapshot));
     RUBATO_ASSIGN_OR_RETURN(
         CheckpointPart part,
-        CheckpointPart::Create(folder, plan->view->layout(), placement.space(), plan->slots,
+        CheckpointPart::Create(folder, plan.view->layout(), placement.space(), plan.slots,
                                {shard_, placement.shards(), placement.Blocks(shard_)}));
     absl::Time next_word = MonotonicNow() + kBetweenWords;
     std::optional<Pace> pace;
@@ -253,9 +276,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
       if (rest > absl::ZeroDuration()) RestWhileWanted(task.snapshot, rest);
     }
     *checksums = part.checksums();
-    // Who publishes the checkpoint flushes what this machine has in its memory. To do so here may
-    // take long, and each file tells.
-    if (!boot_id_.empty() && absl::EndsWith(task.folder, boot_id_)) {
+    if (!Flushes(task)) {
       return part.Finish(Flush::kNothing, [&] { return IsWanted(task.snapshot); });
     }
     return part.Finish(Flush::kContents, [&] {
@@ -306,7 +327,9 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   const std::string boot_id_ = BootId();
   // Of its thread.
   std::optional<Plan> plan_;
-  bool has_written_ = false;
+  bool is_nice_ = false;
+  LeftOverThread thread_;
+  LeftOverTime time_;
 
   MonotonicMutex mutex_;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
@@ -315,7 +338,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   absl::Time prepare_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::optional<WriteTask> write_ ABSL_GUARDED_BY(mutex_);
   std::optional<ReadTask> read_ ABSL_GUARDED_BY(mutex_);
-  uint32_t wanted_ ABSL_GUARDED_BY(mutex_) = 0;  // snapshot; 0: none
+  std::atomic<uint32_t> wanted_{0};  // snapshot; 0: none. Read without the lock
 };
 
 absl::StatusOr<std::unique_ptr<PartFiles>> PartFiles::Create(const proto::Job& job, int shard,
