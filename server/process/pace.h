@@ -1,4 +1,5 @@
-// How a background thread stays out of the training's way. For one thread.
+// Throttles a background thread, so that it delays the training only a little at a time. For one
+// thread.
 #ifndef RUBATO_SERVER_PROCESS_PACE_H_
 #define RUBATO_SERVER_PROCESS_PACE_H_
 
@@ -9,7 +10,6 @@
 
 namespace rubato {
 
-// Throttles long work, so that it delays the training only a little at a time.
 class Pace {
  public:
   // What the processors of this machine have done since some moment.
@@ -42,23 +42,6 @@ class Pace {
   absl::Time looked_at_;
   Processors looked_;
   bool others_work_ = false;  // between the last two looks
-};
-
-// Whether short work, done again and again, gets on in time that the processors have left over.
-class LeftOverTime {
- public:
-  // Work that took longer than this is done at a low priority for a while, before it is tried anew.
-  static constexpr absl::Duration kPatience = absl::Milliseconds(30);
-  static constexpr absl::Duration kUntilTriedAnew = absl::Seconds(10);
-
-  bool Suffices(absl::Time now) const { return now >= tried_anew_at_; }
-  // Such work has taken `taken` until `now`.
-  void OnDone(absl::Time now, absl::Duration taken) {
-    if (taken > kPatience && Suffices(now)) tried_anew_at_ = now + kUntilTriedAnew;
-  }
-
- private:
-  absl::Time tried_anew_at_ = absl::InfinitePast();
 };
 
 // Zeros if the kernel does not provide it: then nobody rests. `path` (see proc(5)) is changed only

@@ -80,19 +80,5 @@ TEST(ProcessorsTest, TheKernelTellsWhatTheyDo) {
   EXPECT_GT(ThreadTime(), absl::ZeroDuration());
 }
 
-TEST(LeftOverTimeTest, IsTriedAnewAfterAWhileInWhichItDidNotSuffice) {
-  LeftOverTime time;
-  const absl::Time begin = absl::FromUnixSeconds(100);
-  EXPECT_TRUE(time.Suffices(begin));
-  time.OnDone(begin, LeftOverTime::kPatience);
-  EXPECT_TRUE(time.Suffices(begin));
-  time.OnDone(begin, LeftOverTime::kPatience + absl::Milliseconds(1));
-  EXPECT_FALSE(time.Suffices(begin));
-  // Done at a low priority, which says nothing of idle time.
-  time.OnDone(begin + absl::Seconds(5), absl::Seconds(1));
-  EXPECT_FALSE(time.Suffices(begin + LeftOverTime::kUntilTriedAnew - absl::Milliseconds(1)));
-  EXPECT_TRUE(time.Suffices(begin + LeftOverTime::kUntilTriedAnew));
-}
-
 }  // namespace
 }  // namespace rubato
