@@ -2,6 +2,9 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace rubato {
 
@@ -23,6 +26,8 @@ void LeftOverThread::Do(absl::FunctionRef<void()> work) {
 
 void LeftOverThread::Run() {
   pthread_setname_np(pthread_self(), "checkpoints");
+  // The least there is else, where a sandbox refuses the other.
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
   const sched_param no_parameters = {};
   sched_setscheduler(0, SCHED_IDLE, &no_parameters);
   const auto has_to_go_on = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
