@@ -48,7 +48,7 @@ class Table {
  public:
   Table(const proto::Data& config, bool classification)
       : config_(config),
-        target_(classification, config.target_scale()),
+        target_(classification, config),
         missing_(config.missing().begin(), config.missing().end()),
         numeric_(config.numeric().begin(), config.numeric().end()),
         categorical_(config.categorical().begin(), config.categorical().end()),

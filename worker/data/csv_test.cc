@@ -91,6 +91,40 @@ TEST_F(CsvTest, NumbersClassesInAscendingOrder) {
   EXPECT_THAT(integers->train.labels, ElementsAre(2, 1, 0, 1));
 }
 
+TEST_F(CsvTest, RefusesNumbersWithFractionsAsClassesUnlessTheTaskSaysThatTheyAre) {
+  const std::string prices = "rooms,sea,price\n3,near,200\n4,far,99.5\n";
+  ExpectWrong(
+      prices, ":3: found the target \"99.5\", a number with a fraction, as the label of a class",
+      "expected an integer or a name (loss: mse predicts numbers; data.task: classification "
+      "says that they are classes)",
+      true);
+  EXPECT_EQ(Read("rooms,sea,price\n3,near,1.0\n4,far,2.0\n", true)->train.classes, 2);
+  EXPECT_EQ(Read("rooms,sea,price\n3,near,1.5\n4,far,small\n", true)->train.classes, 2);
+  config_.set_task(proto::Data::TASK_CLASSIFICATION);
+  EXPECT_EQ(Read(prices, true)->train.classes, 2);
+}
+
+TEST_F(CsvTest, WarnsOfManyNumbersAsClassesWithFewLinesEach) {
+  const auto table = [](int classes, int lines_each) {
+    std::string text = "rooms,sea,price\n";
+    for (int i = 0; i < classes * lines_each; ++i) {
+      absl::StrAppend(&text, i % 7, ",near,", 100 + i % classes, "\n");
+    }
+    return text;
+  };
+  EXPECT_THAT(Read(table(21, 9), true)->notes,
+              ElementsAre(absl::StrCat(
+                  "warning: ", folder_.Path("t.csv"),
+                  ": the targets are 21 different numbers in 189 lines, and each is taken for a "
+                  "class; if they are quantities, expected loss: mse (data.task: classification "
+                  "says that they are classes)")));
+  EXPECT_THAT(Read(table(21, 10), true)->notes, IsEmpty());
+  EXPECT_THAT(Read(table(20, 1), true)->notes, IsEmpty());
+  EXPECT_THAT(Read(table(21, 9), false)->notes, IsEmpty());
+  config_.set_task(proto::Data::TASK_CLASSIFICATION);
+  EXPECT_THAT(Read(table(21, 9), true)->notes, IsEmpty());
+}
+
 TEST_F(CsvTest, ReadsTheSameFromCrlfOtherSeparatorsGzipAndAnotherOrderOfColumns) {
   const std::string digest = Read(kHouses)->digest;
   config_.set_path(folder_.WriteGzip("t.csv.gz", kHouses));

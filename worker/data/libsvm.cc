@@ -41,7 +41,7 @@ class Matrix {
         base_(config.index_base()),
         limit_(config.has_features() ? config.features() : kMaxFeatures),
         columns_(config.features()),  // 0 if not given
-        target_(classification, config.target_scale()) {}
+        target_(classification, config) {}
 
   absl::Status Read(const std::string& path);
   absl::StatusOr<Source> Finish() const;

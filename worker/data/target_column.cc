@@ -1,9 +1,11 @@
 #include "worker/data/target_column.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 #include "worker/data/field.h"
 
 namespace rubato {
@@ -41,6 +43,42 @@ bool TargetColumn::Add(absl::string_view text, int64_t line) {
   return true;
 }
 
+absl::Status TargetColumn::CheckNumbers(Source* source) const {
+  // Of fewer classes, or of more lines each, numbers may well be labels.
+  constexpr int64_t kFewClasses = 20, kLinesEach = 10;
+  bool has_fraction = false;
+  int32_t fraction = 0;
+  for (int32_t number = 0; number < names_.size(); ++number) {
+    double value;
+    if (!ParseNumber(names_.name(number), &value)) return absl::OkStatus();
+    if (value == std::floor(value) || has_fraction) continue;
+    has_fraction = true;
+    fraction = number;
+  }
+  if (has_fraction) {
+    const auto has_it = [fraction](const File& file) {
+      return fraction < static_cast<int64_t>(file.first_lines.size()) &&
+             file.first_lines[fraction] > 0;
+    };
+    const File& file = *std::find_if(files_.begin(), files_.end(), has_it);
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path, ":", file.first_lines[fraction], ": found the target ",
+                     Quoted(names_.name(fraction)),
+                     ", a number with a fraction, as the label of a class, expected an integer or "
+                     "a name (loss: mse predicts numbers; data.task: classification says that they "
+                     "are classes)"));
+  }
+  const int64_t classes = static_cast<int64_t>(source->classes.size());
+  const int64_t lines = static_cast<int64_t>(files_[0].labels.size());
+  if (classes > kFewClasses && lines < kLinesEach * classes) {
+    source->notes.push_back(absl::StrCat(
+        "warning: ", files_[0].path, ": the targets are ", classes, " different numbers in ", lines,
+        " lines, and each is taken for a class; if they are quantities, expected loss: mse "
+        "(data.task: classification says that they are classes)"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TargetColumn::Finish(Source* source) const {
   std::vector<Examples*> splits = {&source->train, &source->test};
   if (!classification_) {
@@ -53,6 +91,7 @@ absl::Status TargetColumn::Finish(Source* source) const {
         absl::StrCat(files_[0].path, ": all targets are ", Quoted(names_.name(0)),
                      ", expected at least two classes (data.task: regression takes numbers)"));
   }
+  if (!is_asked_for_) RUBATO_RETURN_IF_ERROR(CheckNumbers(source));
   std::vector<bool> trained(source->classes.size());
   for (const int32_t label : files_[0].labels) trained[ranks[label]] = true;
   for (size_t i = 0; i < files_.size(); ++i) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
 #include "worker/data/names.h"
 #include "worker/data/source.h"
 
@@ -15,9 +16,11 @@ namespace rubato {
 
 class TargetColumn {
  public:
-  // Labels (integers or names), or values, which are divided by `scale`.
-  TargetColumn(bool classification, double scale)
-      : classification_(classification), scale_(scale) {}
+  // Labels (integers or names), or values, which are divided by data.target_scale.
+  TargetColumn(bool classification, const proto::Data& config)
+      : classification_(classification),
+        is_asked_for_(config.task() == proto::Data::TASK_CLASSIFICATION),
+        scale_(config.target_scale()) {}
 
   // Opens the training file, then, if there is one, that of the test.
   void OpenFile(const std::string& path);
@@ -31,8 +34,9 @@ class TargetColumn {
     return classification_ ? "" : " (are the targets text labels? loss: cross_entropy takes those)";
   }
 
-  // Fills labels or values, and the names of the classes. InvalidArgument if there is one class
-  // only, or if the test file has one that the training file lacks.
+  // Fills labels or values, and the names of the classes; notes if these look like quantities.
+  // InvalidArgument if there is one class only, if the test file has one that the training file
+  // lacks, or if they are numbers with fractions and data.task does not say that they are classes.
   absl::Status Finish(Source* source) const;
 
  private:
@@ -43,7 +47,11 @@ class TargetColumn {
     std::vector<float> values;
   };
 
+  // Whether labels are quantities, by a loss that was not meant.
+  absl::Status CheckNumbers(Source* source) const;
+
   const bool classification_;
+  const bool is_asked_for_;  // by data.task
   const double scale_;
   Names names_;
   std::vector<File> files_;
