@@ -44,6 +44,7 @@ class Checks {
     CheckWorkers();
     CheckNormalize();
     CheckTestSplit();
+    CheckTargetScale();
     CheckHeads();
     CheckNesterov();
     CheckTopK();
@@ -114,6 +115,21 @@ class Checks {
     if (data.format() == proto::Data::FORMAT_TEXT && !data.has_test_fraction()) {
       report_.Add("data.test_fraction", "found nothing, expected a part of the text to test with");
     }
+  }
+
+  void CheckTargetScale() {
+    const proto::Data& data = job_.data();
+    if (!Sound({"data.target_scale", "data.task", "loss"}) || !data.has_target_scale()) return;
+    const bool by_loss = data.task() == proto::Data::TASK_AUTO &&
+                         job_.loss().name() == proto::Loss::NAME_CROSS_ENTROPY;
+    if (data.target_scale() == 1 || (!by_loss && data.task() != proto::Data::TASK_CLASSIFICATION)) {
+      return;
+    }
+    report_.Add(
+        "data.target_scale",
+        absl::StrCat("found beside ", by_loss ? "loss: cross_entropy" : "data.task: classification",
+                     ", whose targets are classes, expected it in a regression (loss: "
+                     "mse)"));
   }
 
   void CheckHeads() {
