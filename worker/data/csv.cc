@@ -126,26 +126,21 @@ absl::StatusOr<Places> Table::FindColumns(const std::string& where,
   }
   Places result;
   result.width = header.size();
-  const auto find = [&](const std::string& name, absl::string_view key, size_t* place) {
+  std::vector<std::string> unknown;
+  bool shows_columns = false;  // in place of what may have been meant
+  const auto find = [&](const std::string& name, absl::string_view key) {
     const auto found = places.find(name);
-    if (found != places.end()) {
-      *place = found->second;
-      return absl::OkStatus();
-    }
-    const std::string near = NearestWord(name, header);
-    const size_t shown = std::min<size_t>(header.size(), 20);
-    return absl::InvalidArgumentError(absl::StrCat(
-        where, ": has no column ", Quoted(name), " (", key, "); ",
-        header.size() == 1
-            ? absl::StrCat("its only column is ", Quoted(header[0]), " (is data.separator right?)")
-        : near.empty() ? absl::StrCat("its columns are ",
-                                      absl::StrJoin(header.begin(), header.begin() + shown, ", "),
-                                      shown < header.size() ? ", ..." : "")
-                       : absl::StrCat("did you mean ", Quoted(near), "?")));
+    if (found != places.end()) return found->second;
+    const std::string near = header.size() > 1 ? NearestWord(name, header) : "";
+    shows_columns = shows_columns || near.empty();
+    unknown.push_back(
+        absl::StrCat(Quoted(name), " (", key,
+                     near.empty() ? "" : absl::StrCat("; did you mean ", Quoted(near), "?"), ")"));
+    return size_t{0};
   };
-  RUBATO_RETURN_IF_ERROR(find(config_.target(), "data.target", &result.target));
+  result.target = find(config_.target(), "data.target");
   for (const std::string& name : categorical_) {
-    RUBATO_RETURN_IF_ERROR(find(name, "data.categorical", &result.categorical.emplace_back()));
+    result.categorical.push_back(find(name, "data.categorical"));
   }
   if (numeric_.empty()) {
     for (size_t i = 0; i < header.size(); ++i) {
@@ -156,9 +151,24 @@ absl::StatusOr<Places> Table::FindColumns(const std::string& where,
     }
   }
   for (const std::string& name : numeric_) {
-    RUBATO_RETURN_IF_ERROR(find(
-        name, config_.numeric().empty() ? "a numeric column of the training file" : "data.numeric",
-        &result.numeric.emplace_back()));
+    result.numeric.push_back(find(name, config_.numeric().empty()
+                                            ? "a numeric column of the training file"
+                                            : "data.numeric"));
+  }
+  if (!unknown.empty()) {
+    const size_t shown = std::min<size_t>(header.size(), 20);
+    const std::string last = unknown.back();
+    unknown.pop_back();
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, unknown.empty() ? ": has no column " : ": has no columns ",
+                     absl::StrJoin(unknown, ", "), unknown.empty() ? "" : " and ", last,
+                     !shows_columns ? ""
+                     : header.size() == 1
+                         ? absl::StrCat("; its only column is ", Quoted(header[0]),
+                                        " (is data.separator right?)")
+                         : absl::StrCat("; its columns are ",
+                                        absl::StrJoin(header.begin(), header.begin() + shown, ", "),
+                                        shown < header.size() ? ", ..." : "")));
   }
   if (numeric_.empty() && categorical_.empty()) {
     return absl::InvalidArgumentError(

@@ -125,6 +125,17 @@ TEST_F(CsvTest, WarnsOfManyNumbersAsClassesWithFewLinesEach) {
   EXPECT_THAT(Read(table(21, 9), true)->notes, IsEmpty());
 }
 
+TEST_F(CsvTest, NamesAllColumnsThatAreUnknown) {
+  config_.set_target("prise");
+  config_.clear_categorical();
+  config_.add_categorical("see");
+  config_.add_numeric("rooms");
+  config_.add_numeric("altitude");
+  ExpectWrong(kHouses, ":1: has no columns ",
+              "\"prise\" (data.target; did you mean \"price\"?), \"see\" (data.categorical) and "
+              "\"altitude\" (data.numeric); its columns are rooms, age, sea, price");
+}
+
 TEST_F(CsvTest, ReadsTheSameFromCrlfOtherSeparatorsGzipAndAnotherOrderOfColumns) {
   const std::string digest = Read(kHouses)->digest;
   config_.set_path(folder_.WriteGzip("t.csv.gz", kHouses));
@@ -247,9 +258,10 @@ TEST_F(CsvTest, NamesLineAndColumnOfWhatIsWrong) {
   ExpectWrong("rooms,age,sea,price\n3,1,near,2,9\n", ":2: ", "found 5 fields, expected 4");
   ExpectWrong("rooms,age,sea,cost\n", ":1: has no column \"price\" (data.target)",
               "its columns are rooms, age, sea, cost");
-  ExpectWrong("rooms;age;sea;price\n", ":1: has no column \"price\" (data.target)",
+  ExpectWrong("rooms;age;sea;price\n",
+              ":1: has no columns \"price\" (data.target) and \"sea\" (data.categorical)",
               "its only column is \"rooms;age;sea;price\" (is data.separator right?)");
-  ExpectWrong("rooms,age,sea,prices\n", ":1: has no column \"price\" (data.target)",
+  ExpectWrong("rooms,age,sea,prices\n", ":1: has no column \"price\" (data.target; ",
               "did you mean \"prices\"?");
   ExpectWrong("rooms,sea,rooms,price\n", ":1: ", "columns 1 and 3 are both named \"rooms\"");
   ExpectWrong("rooms,age,sea,price\n", ": holds no records", "expected at least one");
