@@ -60,13 +60,16 @@ std::string Printable(absl::string_view text) {
   return printable;
 }
 
-bool IsUtf8(absl::string_view text) {
-  while (!text.empty()) {
-    const size_t bytes = First(text).bytes;
-    if (bytes == 0) return false;
-    text.remove_prefix(bytes);
+size_t Utf8Prefix(absl::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t bytes = First(text.substr(at)).bytes;
+    if (bytes == 0) break;
+    at += bytes;
   }
-  return true;
+  return at;
 }
+
+bool IsUtf8(absl::string_view text) { return Utf8Prefix(text) == text.size(); }
 
 }  // namespace rubato

@@ -2,6 +2,7 @@
 #ifndef RUBATO_COMMON_BASE_PRINTABLE_H_
 #define RUBATO_COMMON_BASE_PRINTABLE_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -13,7 +14,9 @@ namespace rubato {
 // line.
 std::string Printable(absl::string_view text);
 
-// Of RFC 3629: without surrogates and forms that are longer than needed.
+// How many bytes at the beginning are UTF-8 of RFC 3629: without surrogates and forms that are
+// longer than needed.
+size_t Utf8Prefix(absl::string_view text);
 bool IsUtf8(absl::string_view text);
 
 }  // namespace rubato

@@ -136,6 +136,15 @@ TEST_F(CsvTest, NamesAllColumnsThatAreUnknown) {
               "\"altitude\" (data.numeric); its columns are rooms, age, sea, price");
 }
 
+TEST_F(CsvTest, RefusesWhatIsNotInUtf8) {
+  ExpectWrong("rooms,age,sea,price\n3,10.5,near,200\n4,20,f\xe4r,100\n", ":3: ",
+              "found the byte 0xe4, expected text in UTF-8 (iconv -f LATIN1 -t UTF-8, if it is "
+              "Latin-1)");
+  ExpectWrong("rooms,\xe2ge,sea,price\n3,10.5,near,200\n", ":1: ", "found the byte 0xe2");
+  EXPECT_EQ(Read("rooms,age,sea,price\n3,10.5,f\xc3\xa4r,200\n4,20,far,100\n")->columns[3],
+            "sea=f\xc3\xa4r");
+}
+
 TEST_F(CsvTest, ReadsTheSameFromCrlfOtherSeparatorsGzipAndAnotherOrderOfColumns) {
   const std::string digest = Read(kHouses)->digest;
   config_.set_path(folder_.WriteGzip("t.csv.gz", kHouses));

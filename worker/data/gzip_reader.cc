@@ -7,8 +7,10 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
 #include "common/base/status.h"
 
 namespace rubato {
@@ -96,6 +98,12 @@ absl::StatusOr<std::string> ReadWholeLines(const std::string& path) {
   if (absl::StrContains(text, '\r') && !absl::StrContains(text, '\n')) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": found lines that end by CR alone, expected LF or CRLF (tr '\\r' '\\n')"));
+  }
+  if (const size_t length = Utf8Prefix(text); length < text.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ":", 1 + std::count(text.begin(), text.begin() + length, '\n'),
+                     ": found the byte 0x", absl::BytesToHexString(text.substr(length, 1)),
+                     ", expected text in UTF-8 (iconv -f LATIN1 -t UTF-8, if it is Latin-1)"));
   }
   return text;
 }

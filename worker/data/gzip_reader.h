@@ -46,7 +46,7 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path);
 // Likewise of a text in UTF-8, without the byte order mark that may stand before it.
 // InvalidArgument for UTF-16.
 absl::StatusOr<std::string> ReadWholeText(const std::string& path);
-// Of a text of lines too: InvalidArgument if they end by CR alone.
+// Of a text of lines too: InvalidArgument if they end by CR alone, or are not UTF-8.
 absl::StatusOr<std::string> ReadWholeLines(const std::string& path);
 
 }  // namespace rubato
