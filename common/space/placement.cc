@@ -25,6 +25,17 @@ Placement::Placement(const FlatSpace& space, std::vector<Range> blocks) : space_
   table_ = std::make_shared<const Table>(std::move(table));
 }
 
+std::string IdleServers(const Placement& placement) {
+  const int idle = placement.shards() - placement.owners();
+  if (2 * idle <= placement.shards()) return "";
+  const FlatSpace& space = placement.space();
+  return absl::StrFormat(
+      "%d of %d servers hold no parameters, which are %d %s of %d values (cluster.servers, "
+      "wire.chunk)",
+      idle, placement.shards(), space.blocks(), space.blocks() == 1 ? "block" : "blocks",
+      space.block_values());
+}
+
 Placement Placement::Even(const FlatSpace& space, int shards) {
   RUBATO_CHECK(shards > 0);
   std::vector<Range> blocks;

@@ -55,6 +55,9 @@ class Placement {
   std::shared_ptr<const Table> table_;
 };
 
+// What to warn of where more than half of the servers hold nothing; empty elsewhere.
+std::string IdleServers(const Placement& placement);
+
 // Of the view's data services, "host:port", by shard.
 std::vector<std::string> ShardAddresses(const proto::View& view);
 

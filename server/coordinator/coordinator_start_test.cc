@@ -190,6 +190,20 @@ TEST_F(CoordinatorTest, WarnsOfAParameterGroupThatMatchesNothing) {
   EXPECT_FALSE(end_.has_value());
 }
 
+TEST_F(CoordinatorTest, WarnsWhereMostServersHoldNothing) {
+  Start("wire { chunk: 64 }");  // one block, and one of the two servers without any
+  Begin();
+  EXPECT_THAT(warnings_, IsEmpty());
+  Start("cluster { servers: 3 } wire { chunk: 64 }");
+  Receive(2, Shard(2));
+  Receive(3, Worker(0));
+  Receive(4, Worker(1));
+  Receive(kOwnShard, Shard(0));
+  Receive(1, Shard(1));
+  EXPECT_THAT(warnings_, ElementsAre("2 of 3 servers hold no parameters, which are 1 block of 16 "
+                                     "values (cluster.servers, wire.chunk)"));
+}
+
 TEST_F(CoordinatorTest, GoesOnFromACheckpointAtItsStep) {
   begin_.resume.emplace();
   begin_.resume->set_step(4);

@@ -125,6 +125,9 @@ void Coordinator::OpenFirstView() {
         Warn{absl::StrFormat("%d of %d workers have nothing to compute: train.micro_batches is %d",
                              spare, registry_.workers(), job_.train().micro_batches())});
   }
+  if (std::string idle = IdleServers(*placement_); !idle.empty()) {
+    out_.push_back(Warn{std::move(idle)});
+  }
   for (std::string& group : UnusedGroups(job.optimizer(), view_.layout())) {
     out_.push_back(Warn{std::move(group)});
   }

@@ -108,7 +108,8 @@ std::string ShardsText(const Placement& placement) {
     table.Add({absl::StrCat(shard), Interval(placement.Blocks(shard)), Interval(values),
                absl::StrCat(values.size() * kValueBytes)});
   }
-  return table.Text();
+  const std::string idle = IdleServers(placement);
+  return table.Text() + (idle.empty() ? "" : absl::StrCat("#  warning: ", idle, "\n"));
 }
 
 int64_t BytesOf(const Examples& examples) {

@@ -14,6 +14,7 @@ namespace rubato {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 // 784-256-10 in blocks of 256 KiB: 203,530 values in 4 blocks.
@@ -81,6 +82,17 @@ TEST(PlanTest, DryRunTellsParametersShardsAndSteps) {
               HasSubstr(absl::StrFormat("#  server 1%22.1f MB%7.1f MB\n",
                                         1e-6 * (289832.0 * 7 + 2 * 1800 + 46.0 * (1 << 20)),
                                         1e-6 * (289832.0 * 8 + 2 * 1800 + 46.0 * (1 << 20)))));
+}
+
+TEST(PlanTest, DryRunWarnsWhereMostServersHoldNothing) {
+  proto::Job job = MakeJob();
+  job.mutable_cluster()->set_servers(8);
+  EXPECT_THAT(DryRunText(*MakePlan(job)), Not(HasSubstr("hold no parameters")));
+  job.mutable_cluster()->set_servers(9);
+  EXPECT_THAT(
+      DryRunText(*MakePlan(job)),
+      HasSubstr("#  warning: 5 of 9 servers hold no parameters, which are 4 blocks of 65536 "
+                "values (cluster.servers, wire.chunk)\n"));
 }
 
 TEST(PlanTest, DryRunTellsWhatAGroupChanges) {
