@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/job/is_script.h"
 #include "common/space/modes.h"
 
 namespace rubato {
@@ -348,8 +349,11 @@ void Coordinator::End(const absl::Status& status, int exit_code, const std::stri
   absent_ = CountAbsent();
   const std::string& last = checkpoints_.last();
   if (has_begun() && !status.ok() && !last.empty() && ending_.diverged().empty()) {
-    out_.push_back(Log{absl::StrCat("the last good checkpoint is ", last,
-                                    "; go on with: rubato train --resume ", last)});
+    // A script that nobody starts goes on by itself, and says how.
+    const bool by_command = !IsScript(job_) || job_.script_size() > 0;
+    out_.push_back(Log{absl::StrCat(
+        "the last good checkpoint is ", last,
+        by_command ? absl::StrCat("; go on with: rubato train --resume ", last) : "")});
   }
   for (const auto& [id, peer] : registry_.peers()) {
     if (id != kOwnShard) out_.push_back(SendStop(id, MakeStop(exit_code, reason)));

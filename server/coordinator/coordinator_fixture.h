@@ -75,6 +75,8 @@ class CoordinatorTest : public ::testing::Test {
         sent_[send->peer].push_back(send->message);
       } else if (const auto* warn = std::get_if<coordinator::Warn>(&outcome)) {
         warnings_.push_back(warn->text);
+      } else if (const auto* log = std::get_if<coordinator::Log>(&outcome)) {
+        logs_.push_back(log->text);
       } else if (const auto* line = std::get_if<MetricsLine>(&outcome)) {
         lines_.push_back(*line);
       } else if (const auto* collect = std::get_if<coordinator::Collect>(&outcome)) {
@@ -232,7 +234,7 @@ class CoordinatorTest : public ::testing::Test {
   absl::Time now_ = kStart;
   std::unique_ptr<Coordinator> coordinator_;
   std::map<PeerId, std::vector<proto::CoordinatorMessage>> sent_;
-  std::vector<std::string> warnings_, journal_;
+  std::vector<std::string> warnings_, logs_, journal_;
   int64_t units_below_ = 0;
   bool is_shard_silent_ = false;
   std::array<int, 2> busy_{};  // tenths of a second, by rank

@@ -152,6 +152,27 @@ TEST_F(ScriptTest, ATableOfRatesTravelsToEachShardOnce) {
   EXPECT_EQ(factors(4), 0);
 }
 
+// Without `script` there is no `rubato train` that could go on.
+TEST_F(ScriptTest, TheEndNamesTheCommandThatGoesOnOnlyWhereItStartsTheScript) {
+  begin_.path = "step-2";
+  begin_.initial = true;
+  for (const bool is_started : {true, false}) {
+    sent_.clear();
+    Start(absl::StrCat("model { preset: PRESET_SCRIPT } wire { chunk: 1048576 }",
+                       is_started ? "script: 'train.py'" : ""));
+    AllRegister();
+    Opened();
+    proto::PeerMessage restored;
+    restored.mutable_shard_restored();
+    Receive(kOwnShard, restored);
+    Receive(1, restored);
+    Handle(coordinator::Failed{absl::InternalError("the disk is full")}).IgnoreError();
+    EXPECT_EQ(logs_.back(),
+              absl::StrCat("the last good checkpoint is step-2",
+                           is_started ? "; go on with: rubato train --resume step-2" : ""));
+  }
+}
+
 TEST_F(ScriptTest, WorkersBringOneOptimizer) {
   StartScript();
   Receive(2, Script(0.5));
