@@ -1,11 +1,16 @@
 #include "tools/command/plan.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -211,6 +216,39 @@ std::string HostileText(const proto::Cluster& cluster) {
       Megabytes(kConnectionsOfMember * kMaxConnectionBytes));
 }
 
+// The file that Python is to run; empty if it is given otherwise, not at all, or behind options
+// that may have a word of their own.
+std::string PythonFile(const proto::Job& job) {
+  for (int i = 1; i < job.script_size(); ++i) {
+    const std::string& word = job.script(i);
+    if (!absl::StartsWith(word, "-")) return word;
+    if (word == "-W" || word == "-X") {
+      ++i;
+    } else if (word == "-" || word[1] == '-' || word.find_first_of("cm") != std::string::npos) {
+      return "";
+    }
+  }
+  return "";
+}
+
+// What would be found out only once servers wait for it.
+absl::Status CheckScript(const proto::Job& job) {
+  RUBATO_ASSIGN_OR_RETURN(const std::string program, FindProgram(job.script(0)));
+  const std::string name = std::filesystem::path(program).filename().string();
+  std::error_code error;
+  for (const std::string& file :
+       {program, absl::StartsWith(name, "python") ? PythonFile(job) : ""}) {
+    if (file.empty() || access(file.c_str(), F_OK) == 0) continue;
+    return absl::NotFoundError(absl::StrCat(
+        "script: found no file ", file,
+        std::filesystem::path(file).is_absolute()
+            ? ""
+            : absl::StrCat(" (`script` is relative to the folder in which `rubato train` runs, ",
+                           std::filesystem::current_path(error).string(), ")")));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(proto::Job job) {
@@ -222,7 +260,7 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
       return absl::FailedPreconditionError(
           "model: found script, and no `script` to start, such as [python3, train.py]");
     }
-    RUBATO_RETURN_IF_ERROR(FindProgram(job.script(0)).status());
+    RUBATO_RETURN_IF_ERROR(CheckScript(job));
     plan.job = std::move(job);
     return plan;
   }

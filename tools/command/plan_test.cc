@@ -214,5 +214,36 @@ TEST(PlanTest, MistakesInDataAndModelAreErrors) {
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("data.normalize")));
 }
 
+TEST(PlanTest, RefusesAScriptThatIsNotThere) {
+  const std::string there = testing::TempDir() + "/there.py";
+  std::ofstream(there) << "pass\n";
+  const auto plan_of = [](const std::vector<std::string>& script) {
+    proto::Job job;
+    job.mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
+    for (const std::string& word : script) job.add_script(word);
+    return MakePlan(job).status();
+  };
+  for (const std::vector<std::string>& script : std::vector<std::vector<std::string>>{
+           {"python3", there, "absent.py"},
+           {"python3", "-u", "-W", "ignore", there},
+           {"python3", "-c", "pass"},
+           {"python3", "-um", "package"},
+           {"python3", "--check-hash-based-pycs", "always", "absent.py"},
+           {"sh", "-c", "exec python3 absent.py"}}) {
+    EXPECT_TRUE(plan_of(script).ok()) << script[1];
+  }
+  const auto is_missing = [](const std::string& path) {
+    return IsError(absl::StatusCode::kNotFound,
+                   HasSubstr(absl::StrCat("script: found no file ", path)));
+  };
+  EXPECT_THAT(
+      plan_of({"python3", "absent.py"}),
+      is_missing("absent.py (`script` is relative to the folder in which `rubato train` runs, /"));
+  EXPECT_THAT(plan_of({"/usr/bin/python3", "-u", "-X", "dev", "absent.py"}),
+              is_missing("absent.py"));
+  EXPECT_THAT(plan_of({"./absent", "there.py"}), is_missing("./absent"));
+  EXPECT_THAT(plan_of({"python3", "/absent.py"}), is_missing("/absent.py"));
+}
+
 }  // namespace
 }  // namespace rubato
