@@ -34,6 +34,19 @@ class GoldensTest(unittest.TestCase):
             self.assertEqual(difference, "",
                              f"{path}: tools/kubernetes/render_examples.py makes goldens anew")
 
+    def test_sizes_may_be_written_as_kubernetes_writes_them(self):
+        def rendered(size):
+            command = [RUBATO, "render", "kubernetes", "configs/quickstart.yaml", "--image", "x"]
+            for flag in ("--server-memory", "--worker-memory", "--runs-size"):
+                command += [flag, size]
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            # The head quotes the command.
+            return [line for line in done.stdout.splitlines() if not line.startswith("#")]
+        for theirs, ours in (("1Gi", "1GiB"), ("1536Mi", "1.5GiB"), ("1048576Ki", "1GiB")):
+            self.assertEqual(rendered(theirs), rendered(ours))
+
     def test_mistakes_are_one_line(self):
         quickstart = ["kubernetes", "configs/quickstart.yaml"]
         for arguments, said in (
@@ -52,6 +65,7 @@ class GoldensTest(unittest.TestCase):
                 (["kubernetes", "configs/fashion_mnist.yaml", "--image", "x", "--data-claim", "d"],
                  "--worker-memory"),
                 (quickstart + ["--image", "x", "--worker-memory", "much"], "expected a size"),
+                (quickstart + ["--image", "x", "--worker-memory", "1G"], "expected a size"),
                 (quickstart + ["--image", "x", "--format", "json"], "--format: found json"),
                 (quickstart + ["--image", "x", "--format", "kustomize"], "--output is missing"),
                 (quickstart + ["--image", "x", "--output", "d"], "--output: expected with"),

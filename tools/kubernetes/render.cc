@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/flags.h"
 #include "common/base/log.h"
@@ -80,10 +81,12 @@ absl::Status CheckFlags(const Typed& typed) {
 // Zero if nothing was given.
 absl::StatusOr<int64_t> SizeOf(absl::string_view flag, const std::string& text) {
   if (text.empty()) return 0;
-  const std::optional<int64_t> bytes = ParseSize(text);
+  // 2Gi, as Kubernetes has it, is 2GiB.
+  const std::optional<int64_t> bytes =
+      ParseSize(absl::EndsWith(text, "i") ? absl::StrCat(text, "B") : text);
   if (bytes.has_value() && *bytes > 0) return *bytes;
   return absl::InvalidArgumentError(
-      absl::StrCat(flag, ": found ", text, ", expected a size such as 2GiB"));
+      absl::StrCat(flag, ": found ", text, ", expected a size such as 2Gi or 2GiB"));
 }
 
 // What is given, and else predicted, which reads the data.
