@@ -254,6 +254,8 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
     RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(shard, *security));
     latency_wires.push_back(std::move(wire));
   }
+  // To stderr, for a result may be JSON.
+  std::fputs("warming up\n", stderr);
   WireBench warm_up = bench;
   warm_up.sample_bytes = std::min<int64_t>(bench.sample_bytes, 16 << 20);
   warm_up.round_trips = 100;
@@ -262,11 +264,12 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
   auto triad = std::make_unique<Triad>();
   auto copying = std::make_unique<Copying>();
   for (int round = 0; round < bench.rounds; ++round) {
+    absl::FPrintF(stderr, "round %d of %d\n", round + 1, bench.rounds);
     measured.copy.push_back(copying->GigabytesPerSecond());
     measured.triad.push_back(triad->GigabytesPerSecond());
     RUBATO_RETURN_IF_ERROR(MeasureRound(bench, raw.get(), wires, latency_wires, &measured));
   }
-
+  std::fputs("the server's memory\n", stderr);
   for (const std::string& path : bench.paths) {
     if (path != "tcp" && path != "shm") continue;
     RUBATO_ASSIGN_OR_RETURN(measured.memory[path],

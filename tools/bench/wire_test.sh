@@ -18,12 +18,18 @@ assert set(result["server_memory"]) == {"tcp", "shm"}
 assert all(r > 1 for r in result["server_memory"].values())
 assert all(0 < l["p50"] <= l["p99"] for l in result["latency_us"].values())
 '
-$rubato bench wire --quick --json --sizes 524288 --path tcp,token,mtls --codec float32 | python3 -c '
+# What it does meanwhile it says apart from its result.
+$rubato bench wire --quick --json --sizes 524288 --path tcp,token,mtls --codec float32 \
+    2>"$TEST_TMPDIR/progress" | python3 -c '
 import json, sys
 result = json.load(sys.stdin)
 assert {r["path"] for r in result["results"]} == {"tcp", "token", "mtls"}, result
 assert all(r["gbps"] > 0 for r in result["results"])
 '
+grep -q "^warming up" "$TEST_TMPDIR/progress"
+grep -q "^round 1 of 1$" "$TEST_TMPDIR/progress"
+grep -q "^the server's memory" "$TEST_TMPDIR/progress"
+rm -f "$TEST_TMPDIR/progress"
 $rubato bench wire --quick --json --sizes 4096,524288 --path tcp --codec float32,bf16 --workers 1,2,4 \
     --threads 2 | python3 -c '
 import json, sys
