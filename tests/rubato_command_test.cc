@@ -290,6 +290,19 @@ TEST_F(RubatoCommandTest, TrainStartsServersAndWorkersAndSumsUp) {
       HasSubstr("Z launcher 0 step=50 epoch=0.5 loss=0.5 samples_per_second=500 seconds_left=1\n"));
 }
 
+// A package has examples and no documentation.
+TEST_F(RubatoCommandTest, TheTutorialIsNamedWhereItIs) {
+  SetScripts(absl::StrCat(kGoodServer, kAwaitWorkers, kFirstView), kGoodWorker);
+  fs::create_directories(Path("clone/configs"));
+  fs::create_directories(Path("clone/docs"));
+  Write("clone/configs/quickstart.yaml", Read(Path("job.yaml")));
+  const auto out = [this] { return Rubato({"train", "clone/configs/quickstart.yaml"}).out; };
+  EXPECT_THAT(out(), AllOf(HasSubstr("Try next:\n  rubato inspect "), Not(HasSubstr("tutorial"))));
+  Write("clone/docs/tutorial.md", "");
+  EXPECT_THAT(out(),
+              EndsWith("\n  clone/docs/tutorial.md: your own data and model, in 20 minutes\n"));
+}
+
 TEST_F(RubatoCommandTest, TheEnvironmentReachesTheProcessesThroughTheJobAlone) {
   SetScripts(absl::StrCat("env >> environments\n", kGoodServer, kAwaitWorkers),
              absl::StrCat("env >> environments\n", kGoodWorker));

@@ -1,5 +1,7 @@
 #include "tools/command/train.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <optional>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/base/flags.h"
 #include "common/base/log.h"
@@ -72,8 +75,13 @@ std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
   if (is_stopped) lines.push_back(GoOn(options, folder));
   lines.push_back(ShellLine({options.program, "inspect", folder.path()}));
   lines.push_back(ShellLine(again));
-  if (absl::EndsWith(options.config, "configs/quickstart.yaml")) {
-    lines.push_back("docs/tutorial.md: your own data and model, in 20 minutes");
+  absl::string_view clone = options.config;
+  if (absl::ConsumeSuffix(&clone, "configs/quickstart.yaml")) {
+    // A package has no documentation.
+    const std::string tutorial = absl::StrCat(clone, "docs/tutorial.md");
+    if (access(tutorial.c_str(), F_OK) == 0) {
+      lines.push_back(absl::StrCat(tutorial, ": your own data and model, in 20 minutes"));
+    }
   }
   return lines;
 }
