@@ -27,7 +27,11 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
   origin_ = view.origin_unit();
   grants_ = Grants(view);
   until_ = view.has_until_step() ? view.until_step() : ShardTerms::kNoLimit;
-  if (new_lineage) terms_.decisions.clear();
+  if (new_lineage) {
+    terms_.decisions.clear();
+    // As the coordinator has: it was announced for a step that will not be.
+    snapshot_.Forget();
+  }
   std::vector<uint32_t> before = std::exchange(members_, {});
   for (const proto::Member& member : view.members()) {
     const size_t rank = static_cast<size_t>(member.rank());

@@ -484,6 +484,29 @@ TEST(SnapshotTest, AVersionThatIsBeingWrittenOverIsMissed) {
   EXPECT_TRUE(std::holds_alternative<shard_action::Copied>(actions.back()));
 }
 
+// A lineage that ends before the step, for whatever mode comes, is the end of the snapshot: the
+// coordinator waits for it no more, and a copy would only take memory.
+TEST(SnapshotTest, OneThatWasAnnouncedIsForgottenWithItsLineage) {
+  for (const proto::Mode& mode : {AsyncMode(), SyncMode()}) {
+    SymbolicShard shard(SyncMode(), 1, 1);
+    shard.Open();
+    shard.Do([&](auto* a) { shard.shard().OnSnapshot(1, 2, a); });
+    for (const int64_t block : {0, 1}) RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a", 0, block));
+    *shard.view().mutable_mode() = mode;
+    shard.view().set_lineage(1);
+    shard.view().set_origin_unit(1);
+    shard.view().mutable_members(0)->set_start_clock(1);
+    shard.Open(2, 1);
+    for (const int64_t block : {0, 1}) {
+      RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "b", 1, block, /*view=*/2, /*lineage=*/1));
+    }
+    EXPECT_EQ(shard.shard().ledger(0).version, 2);
+    EXPECT_THAT(shard.events, IsEmpty()) << ModeName(mode);
+    shard.Do([&](auto* a) { shard.shard().OnSnapshot(2, 2, a); });
+    EXPECT_THAT(shard.events, ElementsAre("copy 0 v2 a/1 b/1 ", "copy 1 v2 a/1 b/1 ", "copied 2"));
+  }
+}
+
 TEST(SnapshotTest, OnArrivalTheShardIsCopiedAsItIs) {
   SymbolicShard shard(AsyncMode(), 1, 1);
   shard.Open();

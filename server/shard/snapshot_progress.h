@@ -28,6 +28,11 @@ class SnapshotProgress {
     copied_[block - first_] = id_;
     --missing_;
   }
+  // Its step will not be, so it will not be whole either: nothing is missing any more.
+  void Forget() {
+    copied_.assign(copied_.size(), id_);
+    missing_ = 0;
+  }
   // Of a snapshot that has begun.
   bool IsWhole() const { return missing_ == 0; }
 
