@@ -13,6 +13,7 @@ What it does beyond that, its environment says:
     SCRIPT_TRACE=file             appends what it is handed
     SCRIPT_TESTS=0                tells of no test
     SCRIPT_WEIGHT=4:-1            a micro-batch of step 4 weighs -1
+    SCRIPT_EMPTY=1                tensors without values around w and b
     SCRIPT_WEIGHTS=1              a sample counts by 1 + its number: of its gradient, and the mean
 """
 
@@ -133,6 +134,17 @@ def server(shard):
                 return int(pid)
 
 
+def layout():
+    parameters = [{"name": "w", "shape": [4]}, {"name": "b", "shape": [1]}]
+    if "SCRIPT_EMPTY" in os.environ:
+        first, between, last = ({"name": f"empty{i}", "shape": [3, 0]} for i in range(3))
+        parameters = [first, parameters[0], between, parameters[1], last]
+    return {"parameters": parameters,
+            "optimizer": {"name": "sgd", "momentum": MOMENTUM,
+                          "learning_rate": float(os.environ.get("SCRIPT_RATE", RATE)),
+                          "schedule": {"name": "table", "factors": [1, 1, 0.5]}}}
+
+
 def main():
     end(-1)
     channel = Channel([os.environ["RUBATO_WORKER"], "--config", os.environ["RUBATO_JOB"],
@@ -144,10 +156,7 @@ def main():
         parameters[:] = memoryview(struct.pack("<5f", *initial())).cast("f")
         channel.write(
             kind="register", train_samples=SAMPLES, data_digest="linear", numerics="python",
-            layout={"parameters": [{"name": "w", "shape": [4]}, {"name": "b", "shape": [1]}],
-                    "optimizer": {"name": "sgd", "momentum": MOMENTUM,
-                                  "learning_rate": float(os.environ.get("SCRIPT_RATE", RATE)),
-                                  "schedule": {"name": "table", "factors": [1, 1, 0.5]}}})
+            layout=layout())
         features, targets = data()
         while True:
             channel.write(kind="next")

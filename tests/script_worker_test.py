@@ -51,12 +51,14 @@ class ScriptWorkerTest(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         (self.path / "job.yaml").write_text(JOB)
 
-    def train(self, name, *settings, variables=None, code=0):
+    def train(self, name, *settings, variables=None, code=0, resume=None):
         """The run's folder; what was printed is in self.printed."""
         run = self.path / name
         command = [RUBATO, "train", str(self.path / "job.yaml"), "--run-dir", str(run)]
         for setting in settings:
             command += ["--set", setting]
+        if resume is not None:
+            command += ["--resume", str(resume)]
         done = subprocess.run(command, cwd=self.path, env={**os.environ, **(variables or {})},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=120)
@@ -165,6 +167,29 @@ class ScriptWorkerTest(unittest.TestCase):
         size = struct.unpack("<Q", data[:8])[0]
         for found, wanted in zip(struct.unpack("<5f", data[8 + size:]), script_worker.initial()):
             self.assertAlmostEqual(found, wanted, places=6)
+
+    def test_a_tensor_without_values_is_written_and_read(self):
+        variables = {"SCRIPT_EMPTY": "1"}
+        plain = self.values(self.train("plain"))
+        for servers in ("1", "2"):
+            settings = (f"cluster.servers={servers}", "checkpoint={every: {steps: 3}, keep_last: 9}")
+            whole = self.train(f"whole-{servers}", *settings, variables=variables)
+            checkpoint = min((whole / "checkpoints").glob("step-*"))
+            rest = self.train(f"rest-{servers}", *settings, variables=variables, resume=checkpoint)
+            files = [whole / "parameters.safetensors", rest / "parameters.safetensors"]
+            for source in (whole, max((rest / "checkpoints").glob("step-*"))):
+                files.append(self.path / f"{servers}-{source.name}.safetensors")
+                subprocess.run([RUBATO, "export", str(source), str(files[-1])], check=True,
+                               stdout=subprocess.DEVNULL)
+            for file in files:
+                data = file.read_bytes()
+                size = struct.unpack("<Q", data[:8])[0]
+                header = json.loads(data[8:8 + size])
+                header.pop("__metadata__", None)
+                shapes = {name: tensor["shape"] for name, tensor in header.items()}
+                self.assertEqual(shapes, {"w": [4], "b": [1], "empty0": [3, 0], "empty1": [3, 0],
+                                          "empty2": [3, 0]}, file)
+                self.assertEqual(list(struct.unpack("<5f", data[8 + size:])), plain, file)
 
     def test_what_is_not_finite_ends_the_job_and_says_where(self):
         self.train("nan", variables={"SCRIPT_NAN": "4"}, code=1)

@@ -34,7 +34,8 @@ Range ValuesOf(const FlatSpace& space, Range blocks) {
   return {space.BlockValues(blocks.begin).begin, space.BlockValues(blocks.end - 1).end};
 }
 
-// What of the tensors lies in `values` of the flat vector.
+// What of the tensors lies in `values` of the flat vector. One without values is in the first part
+// that reaches its place.
 std::vector<TensorInfo> Cut(std::vector<TensorInfo> tensors, Range values) {
   std::vector<TensorInfo> pieces;
   int64_t begin = 0;
@@ -42,8 +43,10 @@ std::vector<TensorInfo> Cut(std::vector<TensorInfo> tensors, Range values) {
     const int64_t count = tensor.Elements();
     const Range piece = {std::max(values.begin, begin) - begin,
                          std::min(values.end, begin + count) - begin};
+    const bool is_empty_here = count == 0 && piece.begin == 0 && piece.end == 0 &&
+                               (begin > values.begin || values.begin == 0);
     begin += count;
-    if (piece.begin >= piece.end) continue;
+    if (piece.begin >= piece.end && !is_empty_here) continue;
     if (piece.size() < count) {
       absl::StrAppendFormat(&tensor.name, "[%d:%d]", piece.begin, piece.end);
       tensor.shape = {piece.size()};

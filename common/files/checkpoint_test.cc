@@ -34,8 +34,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 class CheckpointTest : public ::testing::Test {
  protected:
@@ -163,6 +165,47 @@ TEST_F(CheckpointPartsTest, PartsPutOneAfterTheOtherAreTheVectors) {
   std::vector<float> middle(2);
   RUBATO_ASSERT_OK(joined->ReadFloats(0, 2, absl::MakeSpan(middle)));
   EXPECT_THAT(middle, ElementsAre(3, 4)) << "across two files";
+}
+
+// PyTorch's safetensors has them, too: an empty buffer, a layer of no features.
+TEST_F(CheckpointPartsTest, ATensorWithoutValuesIsInOnePartAndInTheWhole) {
+  const proto::Layout before = layout_;
+  layout_.clear_parameters();
+  const auto add_empty = [&](const std::string& name) {
+    proto::Parameter* parameter = layout_.add_parameters();
+    parameter->set_name(name);
+    parameter->add_shape(4);
+    parameter->add_shape(0);
+  };
+  add_empty("first");
+  *layout_.add_parameters() = before.parameters(0);  // 6 values
+  add_empty("between");
+  *layout_.add_parameters() = before.parameters(1);  // 2 values
+  add_empty("last");
+  const std::vector<std::vector<Range>> cuts = {
+      {{0, 3}}, {{0, 2}, {2, 3}}, {{0, 1}, {1, 1}, {1, 3}}, {{0, 0}, {0, 3}}};
+  for (const std::vector<Range>& parts : cuts) {
+    manifest_ = {};
+    manifest_.add_slots("momentum");
+    const std::string path = WriteParts(parts);
+    const auto manifest = CheckCheckpoint(path);
+    RUBATO_ASSERT_OK(manifest);
+    ExpectState(path, *manifest);
+    const auto whole = OpenVector(path, *manifest, "");
+    RUBATO_ASSERT_OK(whole);
+    EXPECT_THAT(*ReadParameters(*whole, layout_), ElementsAreArray(state_.parameters));
+    std::map<std::string, int> times;
+    for (size_t part = 0; part < parts.size(); ++part) {
+      if (parts[part].empty()) continue;
+      const auto file =
+          OpenPart(path, "", {static_cast<int>(part), static_cast<int>(parts.size()), parts[part]});
+      RUBATO_ASSERT_OK(file);
+      for (const TensorInfo& tensor : file->tensors()) {
+        if (tensor.Elements() == 0) ++times[tensor.name];
+      }
+    }
+    EXPECT_THAT(times, ElementsAre(Pair("between", 1), Pair("first", 1), Pair("last", 1)));
+  }
 }
 
 TEST_F(CheckpointPartsTest, ARangeIsReadWithoutTheRestAndComparedWithItsChecksums) {
