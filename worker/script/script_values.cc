@@ -265,6 +265,10 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
 void ScriptValues::StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) {
   MonotonicLock lock(&mutex_);
   test_ = Test{unit, is_final, false};
+  if (has_gone_) {  // the coordinator need not wait for it
+    Tell(std::nullopt, std::nullopt);
+    return;
+  }
   if (!is_final) return;  // it is handed out with the micro-batch that follows
   final_.assign(parameters.begin(), parameters.end());
   MaybeHandOutFinal();

@@ -31,7 +31,8 @@ namespace rubato {
 class ScriptValues : public WorkerValues, private GradientSums {
  public:
   struct Callbacks {
-    // A result of a test has come. On the thread that hears the script.
+    // A result of a test has come. On the thread that hears the script, or within StartTest where
+    // the script has gone.
     std::function<void(const proto::EvaluationResult& result)> on_tested;
     // The script wants to leave, or has gone. On the same thread.
     std::function<void(absl::Status why)> on_leave;

@@ -222,6 +222,21 @@ TEST_F(ScriptValuesTest, AScriptThatEndsInTheMidstOfAMicroBatchIsGone) {
   EXPECT_THAT(status, IsError(absl::StatusCode::kUnavailable, HasSubstr("ended")));
 }
 
+// Else the coordinator would wait for it as long as a test may stand still.
+TEST_F(ScriptValuesTest, ATestOfAScriptThatHasGoneIsOverAtOnce) {
+  EXPECT_THAT(Compute(
+                  {0, 1}, [](int64_t) {}, [&] { script_.reset(); }),
+              IsError(absl::StatusCode::kUnavailable, HasSubstr("ended")));
+  for (const bool is_final : {false, true}) {
+    tested_.clear();
+    values_->StartTest(1, std::vector<float>(kValues), is_final);
+    ASSERT_EQ(tested_.size(), 1u);
+    EXPECT_EQ(tested_[0].unit(), 1);
+    EXPECT_EQ(tested_[0].is_final(), is_final);
+    EXPECT_EQ(tested_[0].samples(), 0) << "it is not tested";
+  }
+}
+
 class SamplesOnceScriptValuesTest : public ScriptValuesTest {
  protected:
   SamplesOnceScriptValuesTest()
