@@ -116,8 +116,6 @@ void Coordinator::LoseShard(PeerId shard, const std::string& why) {
     why_lost_ = reason;
   } else if (MayGoBack()) {
     GoBack(number, reason);
-  } else if (!ending_.diverged().empty()) {
-    EndDiverged();
   } else {
     End(StoppedByOthers(absl::AbortedError(reason)), kExitFailure, reason);
   }
@@ -223,11 +221,7 @@ void Coordinator::On(const coordinator::StopRequested& event) {
   if (end.ok() && is_ending()) return;
   const bool has_saved = ending_.state() > Ending::State::kSaving;
   if (!end.ok() && (!has_begun() || has_saved)) {  // nothing is left to save
-    if (!ending_.diverged().empty()) {
-      EndDiverged();
-    } else {
-      End(end, kExitFailure, WhyStopped(end));
-    }
+    End(end, kExitFailure, WhyStopped(end));
     return;
   }
   // What was trained is not lost while the job gathers again: it stops when all are back.
@@ -322,7 +316,7 @@ void Coordinator::EndDiverged() {
     out_.push_back(SendStop(id, MakeRefusal(kExitFailure, reason)));
     reason = absl::StrCat(Describe(*culprit), " failed: ", reason);
   }
-  End(absl::AbortedError(reason), kExitFailure, reason);
+  EndAll(absl::AbortedError(reason), kExitFailure, reason);
 }
 
 std::string Coordinator::WhyStopped(const absl::Status& end) const {
@@ -344,17 +338,25 @@ int Coordinator::CountAbsent() const {
 }
 
 void Coordinator::End(const absl::Status& status, int exit_code, const std::string& reason) {
-  is_over_ = true;
-  has_ended_well_ = status.ok();
-  absent_ = CountAbsent();
+  if (!ending_.diverged().empty()) {
+    EndDiverged();
+    return;
+  }
   const std::string& last = checkpoints_.last();
-  if (has_begun() && !status.ok() && !last.empty() && ending_.diverged().empty()) {
+  if (has_begun() && !status.ok() && !last.empty()) {
     // A script that nobody starts goes on by itself, and says how.
     const bool by_command = !IsScript(job_) || job_.script_size() > 0;
     out_.push_back(Log{absl::StrCat(
         "the last good checkpoint is ", last,
         by_command ? absl::StrCat("; go on with: rubato train --resume ", last) : "")});
   }
+  EndAll(status, exit_code, reason);
+}
+
+void Coordinator::EndAll(const absl::Status& status, int exit_code, const std::string& reason) {
+  is_over_ = true;
+  has_ended_well_ = status.ok();
+  absent_ = CountAbsent();
   for (const auto& [id, peer] : registry_.peers()) {
     if (id != kOwnShard) out_.push_back(SendStop(id, MakeStop(exit_code, reason)));
   }

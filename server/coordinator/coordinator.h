@@ -227,8 +227,10 @@ class Coordinator {
   // Who is not here to hear that the job has ended.
   int CountAbsent() const;
   void Diverge(PeerId culprit, const std::string& reason);
-  void EndDiverged();
+  // Ends the job: one that has diverged as that, whatever else ends it.
   void End(const absl::Status& status, int exit_code, const std::string& reason);
+  void EndDiverged();
+  void EndAll(const absl::Status& status, int exit_code, const std::string& reason);
   // What the others are told of a stop.
   std::string WhyStopped(const absl::Status& end) const;
   // What this process is called.

@@ -1,5 +1,6 @@
 // How a job ends.
 #include <cmath>
+#include <functional>
 
 #include "server/coordinator/coordinator_fixture.h"
 
@@ -386,16 +387,25 @@ TEST_F(DivergedTest, ADivergedJobWaitsForTheCheckpointThatIsBeingWritten) {
 
 // What comes while the checkpoint is still being written is not the reason.
 TEST_F(DivergedTest, ADivergedJobEndsAsOneWhateverElseEndsIt) {
-  for (const bool loses_shard : {true, false}) {
+  proto::PeerMessage failure, impossible;
+  failure.mutable_failure()->set_exit_code(1);
+  failure.mutable_failure()->set_reason("no memory");
+  impossible.mutable_evaluation();
+  const std::vector<std::function<void(uint32_t id)>> ends = {
+      [&](uint32_t) { Gone(1); }, [&](uint32_t) { Receive(1, failure); },
+      [&](uint32_t) { Receive(1, impossible); },
+      [&](uint32_t) {
+        Handle(coordinator::Failed{absl::DataLossError("the disk is full")}).IgnoreError();
+      },
+      [&](uint32_t id) {
+        Stop(absl::CancelledError("interrupted"));
+        EXPECT_FALSE(end_.has_value());
+        Checkpointed(id, std::string("newer"));
+      }};
+  for (const auto& end : ends) {
     const uint32_t id = DivergeWhileWriting();
     EXPECT_FALSE(end_.has_value());
-    if (loses_shard) {
-      Gone(1);
-    } else {
-      Stop(absl::CancelledError("interrupted"));
-      EXPECT_FALSE(end_.has_value());
-      Checkpointed(id, std::string("newer"));
-    }
+    end(id);
     ASSERT_TRUE(end_.has_value());
     EXPECT_THAT(std::string(end_->message()), HasSubstr("the gradient of x is not finite"));
     EXPECT_EQ(coordinator_->summary().diverged, "step 2: the gradient of x is not finite");
