@@ -114,7 +114,9 @@ class Worker:
             self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True,
                                              pass_fds=[theirs.fileno(), self._memory_fd])
         _workers.add(self)
-        self.job: Dict[str, Any] = self._read("job")["job"]
+        opening = self._read("job")
+        self.job: Dict[str, Any] = opening["job"]
+        self.leaves: int = opening["leaves"]  # micro-batches of an update, in the mode that the job begins in
 
     def register(self, layout: Dict[str, Any], samples: int, digest: str, numerics: str, ahead: int,
                  adds: bool = False) -> None:

@@ -29,7 +29,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     train = worker.job["train"]
     batch = int(train["batch_size"])
     micro_batches = int(train.get("micro_batches", 1))
-    batches.use_batch(batch, micro_batches, _parts(worker.job, micro_batches))
+    batches.use_batch(batch, micro_batches, worker.leaves)
     table: List[float] = []
     steps_per_factor = -(-batches.samples // batch) if scheduler_per == "epoch" else 1
     if scheduler is not None:
@@ -115,13 +115,6 @@ def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, sche
     if clip_grad_norm is not None and not 0 < float(clip_grad_norm) < math.inf:
         raise Refused(f"found clip_grad_norm={float(clip_grad_norm):g}, expected a finite number above 0, or None to "
                       "leave it out")
-
-
-def _parts(job: Any, micro_batches: int) -> int:
-    """Micro-batches of an update, in the mode that the job begins in; as LeavesOf of common/space/modes.cc."""
-    if job.get("consistency", {}).get("mode", {}).get("mode") not in ("NAME_ASYNC", "NAME_BOUNDED"):
-        return micro_batches
-    return max(1, micro_batches // int(job["cluster"]["workers"]["start"]))
 
 
 def _numerics(devices: List[torch.device]) -> str:

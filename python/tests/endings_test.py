@@ -299,7 +299,8 @@ print("came""")
         # 52 samples in steps of 48, in sync of 4 parts; on arrival two workers' contributions have 2 parts each.
         text = FAILING.replace("FAILS", "n += 1").replace("for epoch", "n = 0\nfor epoch").replace(
             "batch_size=16", "batch_size=48") + "print('length', len(loader), 'found', n)\n"
-        for mode in "sync", "async", "{mode: bounded, staleness: 3}":
+        schedule = "{schedule: [{mode: async, until: {epochs: 1}}, {mode: sync}]}"
+        for mode in "sync", "async", "{mode: bounded, staleness: 3}", schedule:
             flags = ("cluster.workers=2", "train.micro_batches=4", f"consistency={mode}", "train.batch_size=48")
             code, printed = self.train_text(text.replace("ones(64", "ones(52"), train="until: {epochs: 1}",
                                             flags=[word for one in flags for word in ("--set", one)])

@@ -21,6 +21,7 @@
 #include "common/job/schema.h"
 #include "common/job/yaml_reader.h"
 #include "common/space/flat_space.h"
+#include "common/space/modes.h"
 
 namespace rubato {
 namespace {
@@ -122,7 +123,10 @@ absl::StatusOr<ScriptOpening> OpenScript(const proto::Job& job, ScriptChannel* c
   if (!google::protobuf::util::MessageToJsonString(job, &text, options).ok()) {
     return absl::InternalError("the job cannot be told to the script");
   }
-  channel->Write({{"kind", "job"}, {"job", ParseJson(text)}});
+  const proto::Consistency& consistency = job.consistency();
+  const proto::Mode& first =
+      consistency.schedule_size() > 0 ? consistency.schedule(0).mode() : consistency.mode();
+  channel->Write({{"kind", "job"}, {"job", ParseJson(text)}, {"leaves", LeavesOf(job, first)}});
   RUBATO_ASSIGN_OR_RETURN(nlohmann::json frame, channel->Read());
   if (TextAt(frame, "kind") != "register") {
     return absl::InvalidArgumentError(absl::StrCat("the script begins with a frame of kind \"",
