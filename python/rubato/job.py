@@ -177,8 +177,9 @@ class Job(server.Commands):
         All workers call it, for example at the end of each epoch. During the test the model is in eval mode and no
         gradients are recorded; random numbers drawn in it do not affect the training. A test that changes the
         parameters, for example to averages, must restore them. `loss` and `accuracy` in its result (means over the
-        samples, the accuracy a fraction) are reported to the job; other values are only for the script. Returns the
-        result, or None in the workers where `test` was not run: check for that before you use it.
+        samples, the accuracy a fraction) are reported to the job where a test is due (evaluation.every); what it
+        returns elsewhere, and other values, are only for the script. Returns the result, or None in the workers
+        where `test` was not run: check for that before you use it.
         """
         engine = self._prepared_with_model("job.evaluate", "test")
         if self._evaluating:

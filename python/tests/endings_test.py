@@ -281,6 +281,19 @@ class EndingsTest(WithPrograms):
     def final_accuracy(self):
         return json.loads((self.folder / "runs" / "latest" / "summary.json").read_text()).get("test_accuracy")
 
+    def test_figures_are_the_jobs_where_a_test_is_due(self):
+        # 4 steps an epoch, and a test behind each.
+        text = FAILING.replace("FAILS", "calls.append(0)").replace("for epoch", "calls = []\nfor epoch").replace(
+            "optimizer.step()", "optimizer.step(); print('has', job.evaluate(lambda: {'accuracy': len(calls) / 8}))")
+        code, printed = self.train_text(text)
+        self.assertEqual(code, 0, printed)
+        run = self.folder / "runs" / "latest"
+        self.assertEqual((run / "logs" / "worker-0.log").read_text().count("has {'accuracy': "), 8)
+        lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+        told = [(line["kind"], line["step"], line["accuracy"]) for line in lines if line["kind"] in ("eval", "test")]
+        self.assertEqual(told[0], ("eval", 4, 0.5))
+        self.assertEqual({(step, accuracy) for _, step, accuracy in told[1:]}, {(8, 1.0)})
+
     def test_where_nothing_is_left_the_last_epoch_comes_for_its_test(self):
         text = FAILING.replace("FAILS", "pass").replace('print("came', """    print("epoch", epoch)
     if epoch == job.total_epochs - 1:
