@@ -85,6 +85,7 @@ wait $!
   ASSERT_FALSE(fs::is_empty(Path("elsewhere"))) << result.err;
   const std::string kept = fs::directory_iterator(Path("elsewhere"))->path();
   EXPECT_EQ(InspectDigest(kept), Summary(kept)["digest"]);
+  EXPECT_TRUE(fs::exists(kept + "/data.json"));
 }
 
 TEST_F(SurroundingsTest, AServerThatDiesIsStartedAgainOnAFullDisk) {

@@ -2,6 +2,7 @@
 #ifndef RUBATO_COMMON_BASE_MAX_COUNT_H_
 #define RUBATO_COMMON_BASE_MAX_COUNT_H_
 
+#include <cstddef>
 #include <cstdint>
 
 namespace rubato {
@@ -18,6 +19,9 @@ constexpr int64_t ClampedCount(double number) {
 
 // Bytes that a process has moved in all: five GB a second for thirty years.
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
+
+// Bytes of a proto::DataDescription: of 65,000 inputs, with a mean and a deviation each.
+constexpr size_t kMaxDescription = 1 << 20;
 
 }  // namespace rubato
 

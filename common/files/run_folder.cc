@@ -173,7 +173,7 @@ void RunFolder::Abandon() const {
   std::error_code error;
   std::vector<fs::path> entries = {
       JobFile(),  AddressFile(), TokenFile(), WorkerKeyFile(), CertificatesFolder(), StateFile(),
-      TermFile(), MetricsFile(), ViewsFile(), RecordFolder(),  InitialFile()};
+      TermFile(), MetricsFile(), ViewsFile(), RecordFolder(),  InitialFile(),        DataFile()};
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
     if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
       entries.push_back(it->path());
@@ -202,7 +202,7 @@ void RunFolder::RemoveUnfinished() const {
     const std::string name = it->path().filename().string();
     for (const std::string& file :
          {JobFile(), AddressFile(), TokenFile(), WorkerKeyFile(), StateFile(), TermFile(),
-          InitialFile(), ParametersFile(), SummaryFile()}) {
+          InitialFile(), ParametersFile(), DataFile(), SummaryFile()}) {
       if (IsUnfinished(name, fs::path(file).filename().string())) unfinished.push_back(it->path());
     }
   }
@@ -226,6 +226,7 @@ std::string RunFolder::ViewsFile() const { return absl::StrCat(path_, "/views.js
 
 std::string RunFolder::MetricsFile() const { return path_ + "/metrics.jsonl"; }
 std::string RunFolder::ParametersFile() const { return path_ + "/parameters.safetensors"; }
+std::string RunFolder::DataFile() const { return path_ + "/data.json"; }
 std::string RunFolder::SummaryFile() const { return path_ + "/summary.json"; }
 std::string RunFolder::CheckpointFolder() const { return path_ + "/checkpoints"; }
 std::string RunFolder::RecordFolder() const { return path_ + "/record"; }

@@ -9,6 +9,8 @@
 //     summary.json            at the end: accuracy, speed, digest, updates and staleness of every
 //                             block; why, if the job diverged
 //     parameters.safetensors  at the end: the final parameters
+//     data.json               what to use the parameters needs to know of the data: means, names,
+//                             classes (proto/data_description.proto); not of a script's job
 //     checkpoints/            what --resume goes on from: of the end, and of every checkpoint.every
 //     views.jsonl             each change of mode or of workers: when, why, who; a JSON object a
 //                             line
@@ -84,6 +86,7 @@ class RunFolder {
   std::string MetricsFile() const;
   std::string ViewsFile() const;
   std::string ParametersFile() const;
+  std::string DataFile() const;
   std::string SummaryFile() const;
   std::string CheckpointFolder() const;
   std::string RecordFolder() const;

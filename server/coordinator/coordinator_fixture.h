@@ -90,6 +90,8 @@ class CoordinatorTest : public ::testing::Test {
         ++restores_;
       } else if (const auto* save = std::get_if<coordinator::SaveValues>(&outcome)) {
         saves_.push_back(*save);
+      } else if (const auto* save = std::get_if<coordinator::SaveData>(&outcome)) {
+        described_.push_back(save->data.target());
       } else if (const auto* write = std::get_if<coordinator::WriteCheckpoint>(&outcome)) {
         manifests_.push_back(write->manifest);
         snapshots_.push_back(write->snapshot);
@@ -248,6 +250,7 @@ class CoordinatorTest : public ::testing::Test {
   std::vector<uint32_t> snapshots_;
   int restores_ = 0;
   std::vector<coordinator::SaveValues> saves_;
+  std::vector<std::string> described_;  // the targets of data
 };
 
 // What the last message to both shards was.

@@ -260,6 +260,11 @@ TEST_F(LiesTest, RegistrationsOfWhatCannotBe) {
        [](auto* m) {
          m->mutable_registration()->mutable_worker()->set_data_digest(std::string(1000, 'x'));
        }},
+      {"worker.data: found 1048580 bytes, expected at most 1048576",
+       [](auto* m) {
+         m->mutable_registration()->mutable_worker()->mutable_data()->set_target(
+             std::string(1 << 20, 'x'));
+       }},
       {"train_samples",
        [](auto* m) { m->mutable_registration()->mutable_worker()->set_train_samples(kHuge); }},
       {"train_samples",

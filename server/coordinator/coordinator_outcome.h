@@ -66,6 +66,11 @@ struct SaveValues {
   proto::Layout layout;  // of the vector; with the first only
 };
 
+// Keep this in the run's folder.
+struct SaveData {
+  proto::DataDescription data;
+};
+
 // Write the snapshot as a checkpoint, then Checkpointed. All shards but `unseen` have written their
 // parts; where one could not, there is nothing to write, and `failure` is what Checkpointed tells.
 struct WriteCheckpoint {
@@ -93,7 +98,7 @@ struct Answer {
 
 // MetricsLine: it is complete.
 using Outcome = std::variant<Send, Log, Warn, MetricsLine, Journal, Collect, Restore, SaveValues,
-                             WriteCheckpoint, Keep, End, Answer>;
+                             SaveData, WriteCheckpoint, Keep, End, Answer>;
 using Outcomes = std::vector<Outcome>;
 
 inline proto::Stop MakeStop(int exit_code, const std::string& reason) {

@@ -148,6 +148,10 @@ void Fill(const SaveValues& save, proto::CoordinatorOutcome* out) {
   out->mutable_save_values()->set_bits(Crc32c(save.values));
 }
 
+void Fill(const SaveData& save, proto::CoordinatorOutcome* out) {
+  *out->mutable_save_data() = save.data;
+}
+
 void Fill(const WriteCheckpoint& write, proto::CoordinatorOutcome* out) {
   out->mutable_checkpoint()->set_snapshot(write.snapshot);
   *out->mutable_checkpoint()->mutable_manifest() = write.manifest;

@@ -88,6 +88,32 @@ TEST_F(CoordinatorTest, WhoHasLeftBeforeTheStartDecidesNothing) {
   EXPECT_THAT(Reason(6), HasSubstr("data differ from those of the workers before it"));
 }
 
+TEST_F(CoordinatorTest, KeepsWhatTheFirstWorkerThatStaysTellsOfTheDataWhenTheTrainingBegins) {
+  const auto describing = [](const std::string& target) {
+    proto::PeerMessage worker = Worker();
+    worker.mutable_registration()->mutable_worker()->mutable_data()->set_target(target);
+    return worker;
+  };
+  Start();
+  Receive(9, describing("of one that goes"));
+  Gone(9);
+  Receive(2, describing("of the first"));
+  Receive(3, describing("of the second"));
+  Receive(kOwnShard, Shard(0));
+  Receive(1, Shard(1));
+  EXPECT_THAT(described_, IsEmpty()) << "the job may still come to nothing";
+  Opened();
+  EXPECT_THAT(described_, ElementsAre("of the first"));
+  Receive(4, describing("of one that comes late"));
+  EXPECT_THAT(described_, ElementsAre("of the first"));
+}
+
+TEST_F(CoordinatorTest, KeepsNothingWhereWorkersTellNothingOfTheData) {
+  Start();
+  Begin();
+  EXPECT_THAT(described_, IsEmpty());
+}
+
 TEST_F(CoordinatorTest, WarnsOnceOfEachKindOfNumericsAndNotOfAnyNumberOfKinds) {
   Start("cluster { workers { start: 100 max: 100 } }");
   for (int i = 0; i < 100; ++i) {

@@ -154,6 +154,8 @@ void Coordinator::BeginTraining() {
                       ModeName(work_->lineage().mode()))});
   if (before_.term() > 1) TellOfGoingBack();
   AnnounceCheckpoint(work_->done());
+  const proto::WorkerRegistration& model = registry_.model();
+  if (model.has_data()) out_.push_back(coordinator::SaveData{model.data()});
   SendViewToWorkers();  // the shards have it
   // Who has come or gone in the meantime.
   for (const Peer* worker : registry_.Workers()) {

@@ -271,6 +271,11 @@ absl::Status CheckRegistration(const proto::Registration& registration) {
   RUBATO_RETURN_IF_ERROR(Short("job_digest", registration.job_digest()));
   RUBATO_RETURN_IF_ERROR(Short("address", registration.address(), kMostText));
   RUBATO_RETURN_IF_ERROR(Short("worker.data_digest", registration.worker().data_digest()));
+  const size_t described = registration.worker().data().ByteSizeLong();
+  if (described > kMaxDescription) {
+    return Found("worker.data", absl::StrCat(described, " bytes"),
+                 absl::StrCat("at most ", kMaxDescription));
+  }
   RUBATO_RETURN_IF_ERROR(Check(registration.kept()));
   return Short("worker.numerics", registration.worker().numerics(), kMostText);
 }

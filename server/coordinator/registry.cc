@@ -122,6 +122,7 @@ Peer* Registry::Add(PeerId id, const proto::Registration& registration, absl::Ti
   } else {
     peer.is_worker = true;
     if (workers() == 0 && !keeps_model_) model_ = registration.worker();
+    peer.registration.mutable_worker()->clear_data();  // it is large, and the model has the job's
     AddNumerics(registration, out);
     int rank = registration.worker().rank();
     if (rank < 0 || rank >= job_.cluster().workers().max() || ranks_.count(rank) != 0) {

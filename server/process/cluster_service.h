@@ -51,6 +51,8 @@ class ClusterService : public RawCoordination {
     std::function<void(const proto::View& view, const std::string& reason)> journal;
     // Stores the state for the next term, before anybody is answered. May be null.
     std::function<void(const proto::Lasting&)> keep;
+    // Keeps what models need to know of the data. May be null.
+    std::function<void(const proto::DataDescription&)> data;
     // What the coordinator sends to shard 0, which lives in this process.
     std::function<void(const proto::CoordinatorMessage&)> to_own_shard;
   };
@@ -158,6 +160,9 @@ class ClusterService : public RawCoordination {
   void Do(const coordinator::Collect& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::Restore& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::SaveValues& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Do(const coordinator::SaveData& save) {
+    if (outlets_.data) outlets_.data(save.data);
+  }
   void Do(const coordinator::WriteCheckpoint& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::Keep& keep) {
     if (outlets_.keep) outlets_.keep(keep.lasting);

@@ -331,6 +331,10 @@ ClusterService::Outlets CoordinatorServer::Outlets() {
       }
     });
   };
+  outlets.data = [this](const proto::DataDescription& data) {
+    const absl::Status status = files_->SaveData(data);
+    if (!status.ok()) log_.Warning(status.message());
+  };
   outlets.to_own_shard = [this](const proto::CoordinatorMessage& message) {
     host_->OnMessage(message);
   };

@@ -27,6 +27,7 @@
 #include "common/base/status.h"
 #include "common/files/checkpoint_part.h"
 #include "common/files/init_from.h"
+#include "common/files/message_json.h"
 #include "common/files/safetensors.h"
 #include "common/job/job.h"
 #include "common/space/modes.h"
@@ -129,6 +130,12 @@ absl::StatusOr<std::string> RunFiles::WriteResultTo(const RunFolder& folder, con
   }
   RUBATO_RETURN_IF_ERROR(file.Finish());
   RUBATO_ASSIGN_OR_RETURN(std::string digest, FileDigest(folder.ParametersFile()));
+  std::string data;
+  {
+    MonotonicLock lock(&mutex_);
+    data = data_json_;
+  }
+  if (!data.empty()) RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.DataFile(), data));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.SummaryFile(), ToJson(result.summary, digest)));
   return digest;
 }
@@ -347,6 +354,14 @@ absl::Status RunFiles::SaveInitial(const proto::Layout& layout, int64_t begin,
   }
   RUBATO_RETURN_IF_ERROR(initial_->Append(values));
   return is_last ? initial_->Finish() : absl::OkStatus();
+}
+
+absl::Status RunFiles::SaveData(const proto::DataDescription& data) {
+  std::string json = MessageJson(data);
+  const absl::Status status = WriteFileAtomically(folder_.DataFile(), json, Flush::kNothing);
+  MonotonicLock lock(&mutex_);
+  data_json_ = std::move(json);
+  return status;
 }
 
 absl::Status RunFiles::SendInitial(const proto::View& view, const std::vector<int>& shards,

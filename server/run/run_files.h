@@ -22,6 +22,7 @@
 #include "common/wire/connection_options.h"
 #include "common/wire/shard_streams.h"
 #include "proto/checkpoint.pb.h"
+#include "proto/data_description.pb.h"
 #include "proto/job.pb.h"
 #include "proto/view.pb.h"
 #include "server/run/collect.h"
@@ -82,6 +83,9 @@ class RunFiles {
   absl::Status Restore(const proto::View& view, const std::vector<int>& shards,
                        const std::string& checkpoint, const proto::Manifest& manifest, int slots,
                        const std::function<void(absl::Status)>& on_failure);
+  // Writes it to the run folder's DataFile, and again beside the result: on a full disk it may come
+  // no sooner. From any thread.
+  absl::Status SaveData(const proto::DataDescription& data) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the next values of the flat vector. `begin` is the end of the previous ones, or 0 to
   // start, with `layout`. After the last ones all values are in the run folder's InitialFile.
   absl::Status SaveInitial(const proto::Layout& layout, int64_t begin, absl::string_view values,
@@ -104,7 +108,8 @@ class RunFiles {
     const Summary& summary;
   };
   // Reads them and writes them to `folder`; returns their digest. Aborted if they do not come.
-  absl::StatusOr<std::string> WriteResultTo(const RunFolder& folder, const Result& result);
+  absl::StatusOr<std::string> WriteResultTo(const RunFolder& folder, const Result& result)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // The same to the run's folder, or elsewhere: then the error says where.
   absl::Status WriteResultOnce(const Result& result, bool* is_written);
   // Sends these shards their blocks, one after the other.
@@ -133,8 +138,9 @@ class RunFiles {
   MonotonicMutex mutex_;
   KeptCheckpoints kept_ ABSL_GUARDED_BY(mutex_);
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Time last_flush_ = absl::InfinitePast();  // of this term's checkpoints
-  std::string unflushed_;                         // the last checkpoint, if it is not on the disk
+  std::string data_json_ ABSL_GUARDED_BY(mutex_);  // empty: there is nothing to say
+  absl::Time last_flush_ = absl::InfinitePast();   // of this term's checkpoints
+  std::string unflushed_;                          // the last checkpoint, if it is not on the disk
   // Those of this term whose parts servers have written, by when.
   std::map<std::string, absl::Time> recyclable_;
   uint32_t snapshot_ = 0;      // the last one

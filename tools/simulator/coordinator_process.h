@@ -129,8 +129,9 @@ class CoordinatorProcess : public Process {
   void Do(const coordinator::Journal& journal);
   void Do(const coordinator::Collect& collect);
   void Do(const coordinator::Restore& restore);
-  // No simulated model is a script's.
+  // No simulated model is a script's, and no simulated worker tells of its data.
   void Do(const coordinator::SaveValues&) { RUBATO_CHECK(false); }
+  void Do(const coordinator::SaveData&) { RUBATO_CHECK(false); }
   void Do(const coordinator::WriteCheckpoint& write);
   void Do(const coordinator::Keep& keep) {
     if (callbacks_.keep) callbacks_.keep(keep.lasting);

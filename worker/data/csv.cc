@@ -298,13 +298,19 @@ absl::StatusOr<Source> Table::Finish() const {
   Source source;
   source.quantities = static_cast<int64_t>(numeric_.size());
   source.columns = numeric_;
+  proto::DataDescription& description = source.description;
+  *description.mutable_numeric() = {numeric_.begin(), numeric_.end()};
+  description.set_target(config_.target());
   std::vector<std::vector<int32_t>> channels;  // of each number of each categorical column
   for (size_t i = 0; i < categorical_.size(); ++i) {
     const int32_t first = static_cast<int32_t>(source.columns.size());
     std::vector<std::string> ordered;
     channels.push_back(names_[i].Ranks(&ordered));
     for (int32_t& channel : channels.back()) channel += first;
+    proto::DataDescription::Categorical& described = *description.add_categorical();
+    described.set_column(categorical_[i]);
     for (const std::string& name : ordered) {
+      described.add_names(name);
       source.columns.push_back(absl::StrCat(categorical_[i], "=", name));
     }
   }

@@ -121,6 +121,7 @@ absl::StatusOr<Source> Matrix::Finish() const {
   }
   Source source;
   source.quantities = columns_;
+  source.description.set_index_base(config_.index_base());
   RUBATO_RETURN_IF_ERROR(target_.Finish(&source));
   for (Examples* examples : {&source.train, &source.test}) examples->shape = {columns_, 0, 0};
   for (size_t i = 0; i < files_.size(); ++i) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/digest.h"
+#include "common/base/max_count.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/job/is_script.h"
@@ -106,6 +107,25 @@ absl::StatusOr<Normalization> MakeNormalization(const proto::Data& config, const
   return result;
 }
 
+// Adds what is known now to the description that the format's reader has begun.
+void Describe(const proto::Data& config, const Normalization& normalization, Source* source) {
+  proto::DataDescription& description = source->description;
+  for (const int64_t extent : source->train.shape.dimensions()) {
+    description.add_shape(static_cast<uint32_t>(extent));
+  }
+  for (int64_t i = 0; config.has_normalize() && i < source->quantities; ++i) {
+    description.add_mean(normalization.mean[i]);
+    description.add_std(normalization.std[i]);
+  }
+  *description.mutable_classes() = {source->classes.begin(), source->classes.end()};
+  const size_t bytes = description.ByteSizeLong();
+  if (bytes <= kMaxDescription) return;
+  source->notes.push_back(absl::StrCat(
+      "warning: the run gets no data.json: the description of its inputs and classes takes ", bytes,
+      " bytes, expected at most ", kMaxDescription));
+  description.Clear();
+}
+
 }  // namespace
 
 int64_t ValidationSize(const proto::Data& config, int64_t size) {
@@ -147,8 +167,11 @@ absl::StatusOr<Data> LoadData(const proto::Job& job) {
                                  "data.validation.fraction", &source.train));
   }
   if (config.impute() == proto::Data::IMPUTE_MEAN) {
-    RUBATO_RETURN_IF_ERROR(
+    RUBATO_ASSIGN_OR_RETURN(
+        std::vector<float> means,
         ImputeMeans(source.train, source.columns, {&validation, &source.test, &source.train}));
+    means.resize(source.quantities);
+    *source.description.mutable_impute() = {means.begin(), means.end()};
   }
   RUBATO_ASSIGN_OR_RETURN(const Normalization normalization, MakeNormalization(config, source));
   Normalization computed;
@@ -157,6 +180,7 @@ absl::StatusOr<Data> LoadData(const proto::Job& job) {
     computed.mean.resize(source.quantities);
     computed.std.resize(source.quantities);
   }
+  Describe(config, normalization, &source);
   const Augmentation augmentation = {config.augment().crop_padding(),
                                      config.augment().horizontal_flip()};
   return Data{Dataset(std::move(source.train), normalization, augmentation),
@@ -166,6 +190,7 @@ absl::StatusOr<Data> LoadData(const proto::Job& job) {
               std::move(source.classes),
               std::move(computed),
               std::move(source.digest),
+              std::move(source.description),
               std::move(source.notes)};
 }
 

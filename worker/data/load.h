@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/data_description.pb.h"
 #include "proto/job.pb.h"
 #include "worker/data/dataset.h"
 
@@ -21,7 +22,8 @@ struct Data {
   // SHA-256, in hex, of the examples, independent of their path, split and normalisation: processes
   // with equal digests and equal jobs hold the same examples at the same positions.
   std::string digest;
-  std::vector<std::string> notes;  // what people should know of the reading, a sentence each
+  proto::DataDescription description;  // empty if it takes more than kMaxDescription
+  std::vector<std::string> notes;      // what people should know of the reading, a sentence each
 };
 
 // How many of `size` examples the job keeps apart as validation.

@@ -17,6 +17,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 proto::Job Glyphs() {
@@ -148,6 +149,110 @@ TEST(LoadDataTest, NormalisesByTheTrainingSplitAlone) {
   data->test.Read({0, 1}, features.data(), labels.data());
   features.resize(6);
   EXPECT_THAT(features, ElementsAre(998 / root, 0, 1, 0, 1, 0));
+}
+
+// The description of the job's data, as text in the order of its fields.
+std::string Described(const proto::Job& job) {
+  const auto data = LoadData(job);
+  RUBATO_EXPECT_OK(data.status());
+  return data.ok() ? data->description.ShortDebugString() : "";
+}
+
+TEST(LoadDataTest, DescribesATableOfClasses) {
+  const TestFolder folder("load_test");
+  proto::Job job;
+  proto::Data& config = *job.mutable_data();
+  config.set_format(proto::Data::FORMAT_CSV);
+  config.set_task(proto::Data::TASK_CLASSIFICATION);
+  config.set_path(folder.Write("train.csv", "x,kind,y,z\n1,b=2,no,8\n5,a,yes,8\n"));
+  config.set_test_path(folder.Write("test.csv", "z,x,kind,y\n9,,a,yes\n"));
+  config.set_target("y");
+  config.add_categorical("kind");
+  config.set_impute(proto::Data::IMPUTE_MEAN);
+  config.mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
+  EXPECT_EQ(Described(job),
+            "shape: 4 numeric: \"x\" numeric: \"z\" "
+            "categorical { column: \"kind\" names: \"a\" names: \"b=2\" } "
+            "impute: 3 impute: 8 mean: 3 mean: 8 std: 2 std: 1 target: \"y\" "
+            "classes: \"no\" classes: \"yes\"");
+}
+
+TEST(LoadDataTest, DescribesWhatModelsGetNotWhatTheJobSays) {
+  const TestFolder folder("load_test");
+  proto::Job job;
+  proto::Data& config = *job.mutable_data();
+  config.set_format(proto::Data::FORMAT_CSV);
+  config.set_task(proto::Data::TASK_REGRESSION);
+  job.mutable_loss()->set_name(proto::Loss::NAME_MSE);
+  config.set_path(folder.Write("train.csv", "x,y\n1,20\n2,30\n"));
+  config.set_test_fraction(0.5);
+  config.set_target("y");
+  config.set_target_scale(10);
+  EXPECT_EQ(Described(job), "shape: 1 numeric: \"x\" target: \"y\" target_scale: 10");
+  config.mutable_normalize()->add_mean(0.1);
+  config.mutable_normalize()->add_std(0.5);
+  const auto data = LoadData(job);
+  RUBATO_ASSERT_OK(data);
+  EXPECT_EQ(data->description.mean(0), static_cast<double>(0.1f)) << "what is computed with";
+}
+
+TEST(LoadDataTest, DescribesSparseRows) {
+  const TestFolder folder("load_test");
+  proto::Job job;
+  proto::Data& config = *job.mutable_data();
+  config.set_format(proto::Data::FORMAT_LIBSVM);
+  config.set_path(folder.Write("t.svm", "10 1:1\n9 3:4\n"));
+  config.set_test_path(config.path());
+  config.set_index_base(1);
+  EXPECT_EQ(Described(job), "shape: 3 index_base: 1 classes: \"9\" classes: \"10\"");
+  config.mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
+  EXPECT_EQ(Described(job),
+            "shape: 3 index_base: 1 mean: 0.5 mean: 0 mean: 2 std: 0.5 std: 1 std: 2 "
+            "classes: \"9\" classes: \"10\"");
+}
+
+TEST(LoadDataTest, DescribesATextByItsCharacters) {
+  const TestFolder folder("load_test");
+  proto::Job job;
+  proto::Data& config = *job.mutable_data();
+  config.set_format(proto::Data::FORMAT_TEXT);
+  config.set_path(folder.Write("t.txt", "b\n\u00e4a\n\u00e4b"));
+  config.set_context(3);
+  config.set_test_fraction(0.5);
+  const auto data = LoadData(job);
+  RUBATO_ASSERT_OK(data);
+  EXPECT_THAT(data->description.shape(), ElementsAre(3));
+  EXPECT_THAT(data->description.classes(), ElementsAre("\n", "a", "b", "\u00e4"));
+}
+
+TEST(LoadDataTest, DescribesImagesByTheirShapeAndNormalisation) {
+  proto::Job job = Glyphs();
+  EXPECT_EQ(Described(job), "shape: 1 shape: 28 shape: 28");
+  job.mutable_data()->mutable_normalize()->add_mean(0.5);
+  job.mutable_data()->mutable_normalize()->add_std(0.25);
+  EXPECT_EQ(Described(job), "shape: 1 shape: 28 shape: 28 mean: 0.5 std: 0.25");
+}
+
+TEST(LoadDataTest, DescribesNothingThatNoServerTakes) {
+  const TestFolder folder("load_test");
+  proto::Job job;
+  proto::Data& config = *job.mutable_data();
+  config.set_format(proto::Data::FORMAT_LIBSVM);
+  config.set_path(folder.Write("t.svm", "0 1:1\n1 65000:1\n"));
+  config.set_test_path(config.path());
+  config.set_index_base(1);
+  config.mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
+  const auto largest = LoadData(job);
+  RUBATO_ASSERT_OK(largest);
+  EXPECT_EQ(largest->description.mean_size(), 65000);
+  EXPECT_THAT(largest->notes, IsEmpty());
+  config.set_features(66000);
+  const auto data = LoadData(job);
+  RUBATO_ASSERT_OK(data);
+  EXPECT_EQ(data->description.ByteSizeLong(), 0u);
+  EXPECT_THAT(data->notes,
+              ElementsAre("warning: the run gets no data.json: the description of its inputs and "
+                          "classes takes 1056021 bytes, expected at most 1048576"));
 }
 
 TEST(LoadDataTest, TakesTheTestSplitByTheSeedOfTheData) {

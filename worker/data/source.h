@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "proto/data_description.pb.h"
 #include "proto/job.pb.h"
 #include "worker/data/dataset.h"
 
@@ -19,8 +20,9 @@ struct Source {
   int64_t quantities = 0;
   // Names of the channels and of the classes, where the format has any.
   std::vector<std::string> columns, classes;
-  std::string digest;              // SHA-256, in hex, of all the above
-  std::vector<std::string> notes;  // what people should know of the reading, a sentence each
+  proto::DataDescription description;  // of the columns and the target; LoadData adds the rest
+  std::string digest;                  // SHA-256, in hex, of all the above
+  std::vector<std::string> notes;      // what people should know of the reading, a sentence each
 };
 
 // Checks in advance that `examples` examples of `floats_each` floats fit into this process's

@@ -74,8 +74,9 @@ Normalization ComputeNormalization(const Examples& train, int64_t quantities) {
   return result;
 }
 
-absl::Status ImputeMeans(const Examples& train, const std::vector<std::string>& columns,
-                         const std::vector<Examples*>& splits) {
+absl::StatusOr<std::vector<float>> ImputeMeans(const Examples& train,
+                                               const std::vector<std::string>& columns,
+                                               const std::vector<Examples*>& splits) {
   const int64_t width = train.shape.size();
   std::vector<double> sums(width);
   std::vector<int64_t> counts(width);
@@ -83,6 +84,10 @@ absl::Status ImputeMeans(const Examples& train, const std::vector<std::string>& 
     if (std::isnan(train.features[i])) continue;
     sums[i % width] += train.features[i];
     ++counts[i % width];
+  }
+  std::vector<float> means;
+  for (int64_t i = 0; i < width; ++i) {
+    means.push_back(static_cast<float>(sums[i] / static_cast<double>(counts[i])));
   }
   for (Examples* split : splits) {
     for (size_t i = 0; i < split->features.size(); ++i) {
@@ -93,10 +98,10 @@ absl::Status ImputeMeans(const Examples& train, const std::vector<std::string>& 
             absl::StrCat("data.impute: the column ", Quoted(columns[column]),
                          " has no value in the training split, expected one to take the mean of"));
       }
-      split->features[i] = static_cast<float>(sums[column] / static_cast<double>(counts[column]));
+      split->features[i] = means[column];
     }
   }
-  return absl::OkStatus();
+  return means;
 }
 
 }  // namespace rubato

@@ -19,9 +19,11 @@ namespace rubato {
 Normalization ComputeNormalization(const Examples& train, int64_t quantities);
 
 // Gives each missing value, in all `splits`, the mean of its column over the values that `train`,
-// one of them, has. InvalidArgument if it has none; `columns` are names for the message.
-absl::Status ImputeMeans(const Examples& train, const std::vector<std::string>& columns,
-                         const std::vector<Examples*>& splits);
+// one of them, has; returns the means. InvalidArgument if it has none; `columns` are names for the
+// message.
+absl::StatusOr<std::vector<float>> ImputeMeans(const Examples& train,
+                                               const std::vector<std::string>& columns,
+                                               const std::vector<Examples*>& splits);
 
 }  // namespace rubato
 

@@ -82,6 +82,7 @@ absl::Status TargetColumn::CheckNumbers(Source* source) const {
 absl::Status TargetColumn::Finish(Source* source) const {
   std::vector<Examples*> splits = {&source->train, &source->test};
   if (!classification_) {
+    source->description.set_target_scale(scale_);
     for (size_t i = 0; i < files_.size(); ++i) splits[i]->values = files_[i].values;
     return absl::OkStatus();
   }

@@ -392,7 +392,7 @@ void Worker::Run(const Session::Compute& compute) {
 }
 
 void Worker::ReportProgress(const Session::Compute& compute, const proto::Progress& progress) {
-  const int64_t epoch_samples = values_->Registration().train_samples();
+  const int64_t epoch_samples = session_->view().samples_per_epoch();
   const int64_t before = session_->schedule().SamplesBefore(compute.unit);
   TrainingFigures figures;
   if (!job_.train().until().has_time()) {

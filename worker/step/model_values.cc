@@ -122,6 +122,7 @@ proto::WorkerRegistration ModelValues::Registration() const {
   registration.set_train_samples(data_.train.size());
   registration.set_test_samples(data_.test.size());
   registration.set_numerics(device_.numerics(models_[0]->fused_by()));
+  if (data_.description.shape_size() > 0) *registration.mutable_data() = data_.description;
   return registration;
 }
 
