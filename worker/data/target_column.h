@@ -34,8 +34,8 @@ class TargetColumn {
     return classification_ ? "" : " (are the targets text labels? loss: cross_entropy takes those)";
   }
 
-  // Fills labels or values, and the names of the classes or the scale; notes if the classes look like
-  // quantities. InvalidArgument if there is one class only, if the test file has one that the
+  // Fills labels or values, and the names of the classes or the scale; notes if the classes look
+  // like quantities. InvalidArgument if there is one class only, if the test file has one that the
   // training file lacks, or if they are numbers with fractions and data.task does not say that they
   // are classes.
   absl::Status Finish(Source* source) const;
