@@ -82,10 +82,6 @@ bool HasPart(const std::string& folder, const std::string& slot, const FlatSpace
          file.st_size > values * static_cast<int64_t>(sizeof(float));
 }
 
-bool CheckpointPart::IsLarge(int64_t parameters) {
-  return parameters * static_cast<int64_t>(sizeof(float)) >= kLarge;
-}
-
 absl::StatusOr<CheckpointPart> CheckpointPart::Create(const std::string& folder,
                                                       const proto::Layout& layout,
                                                       const FlatSpace& space,
@@ -96,7 +92,7 @@ absl::StatusOr<CheckpointPart> CheckpointPart::Create(const std::string& folder,
   part.checksums_.resize(place.blocks.size() * (1 + slots.size()));
   if (place.blocks.empty()) return part;
   const Range values = ValuesOf(space, place.blocks);
-  part.is_large_ = IsLarge(values.size());
+  part.is_large_ = values.size() * static_cast<int64_t>(sizeof(float)) >= kLarge;
   std::vector<std::string> vectors = {""};
   vectors.insert(vectors.end(), slots.begin(), slots.end());
   for (const std::string& vector : vectors) {

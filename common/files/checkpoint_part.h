@@ -64,9 +64,7 @@ class CheckpointPart {
   absl::Status Finish(Flush flush = Flush::kNothing,
                       const std::function<bool()>& goes_on = nullptr);
 
-  // Whether a part with so many parameters is so large that it is written in another way than small
-  // ones.
-  static bool IsLarge(int64_t parameters);
+  // Whether the part is so large that it is written in another way than small ones.
   bool is_large() const { return is_large_; }
   // CRC-32C of the bytes of each vector, for the blocks in order.
   const std::vector<uint32_t>& checksums() const { return checksums_; }

@@ -8,7 +8,7 @@
 
 namespace rubato {
 
-LeftOverThread::~LeftOverThread() {
+void LeftOverThread::End() {
   {
     absl::MutexLock lock(&mutex_);
     ends_ = true;
@@ -17,7 +17,6 @@ LeftOverThread::~LeftOverThread() {
 }
 
 void LeftOverThread::Do(absl::FunctionRef<void()> work) {
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   const auto is_done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return work_ == nullptr; };
   absl::MutexLock lock(&mutex_);
   work_ = &work;

@@ -14,14 +14,16 @@ namespace rubato {
 
 class LeftOverThread {
  public:
-  LeftOverThread() = default;
-  ~LeftOverThread();
+  LeftOverThread() : thread_([this] { Run(); }) {}
+  ~LeftOverThread() { End(); }
   LeftOverThread(const LeftOverThread&) = delete;
   LeftOverThread& operator=(const LeftOverThread&) = delete;
 
   // Returns when `work` is done. It should take no lock that others need: where they are busy, the
   // thread may have to wait while it holds it. One call at a time.
   void Do(absl::FunctionRef<void()> work) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits for it to end, which may take a moment. No work comes any more.
+  void End() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -29,13 +31,13 @@ class LeftOverThread {
   absl::Mutex mutex_;
   const absl::FunctionRef<void()>* work_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // from the first work on
+  std::thread thread_;  // last: it uses all of the above
 };
 
 // Whether left over time suffices for short work that is done again and again.
 class LeftOverTime {
  public:
-  // Work that took longer than this is done by other means for a while.
+  // Work that takes longer than this is done by other means, and so is what comes in a while.
   static constexpr absl::Duration kPatience = absl::Milliseconds(30);
   static constexpr absl::Duration kUntilTriedAnew = absl::Seconds(10);
 

@@ -63,6 +63,9 @@ proto::PeerMessage FailedMessage(uint32_t snapshot, const absl::Status& why) {
 constexpr int kMakesReadyAt = 5;
 constexpr int kWritesAt = 19;
 
+// Bytes of a part, with slots, that left over time is tried for: a few milliseconds' work.
+constexpr int64_t kQuicklyWritten = 4 << 20;
+
 void SetPriority(int nice) {
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
 }
@@ -152,7 +155,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
         };
         prepares = !mutex_.AwaitUntil(absl::Condition(&wakes), prepare_at);
         if (prepares) prepare_at_ = absl::InfiniteFuture();
-        if (is_closed_) return;
+        if (is_closed_) break;
         write.swap(write_);
         read.swap(read_);
       }
@@ -160,6 +163,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
       if (read.has_value()) DoRead(*read);
       if (write.has_value()) DoWrite(*std::move(write));
     }
+    thread_.End();  // here, where nobody waits for that
   }
 
   bool HasTask() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -213,17 +217,18 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
 
   absl::Status WriteBesideTraining(const WriteTask& task, std::vector<uint32_t>* checksums) {
     RUBATO_ASSIGN_OR_RETURN(const Plan* const plan, PlanOfView());
+    const int64_t bytes = plan->placement.Values(shard_).size() * (1 + plan->slots.size()) *
+                          static_cast<int64_t>(sizeof(float));
     const absl::Time begin = MonotonicNow();
-    // Who flushes reports on it meanwhile, with locks that the engine needs.
-    if (CheckpointPart::IsLarge(plan->placement.Values(shard_).size()) || Flushes(task) ||
-        !time_.Suffices(begin)) {
-      if (!std::exchange(is_nice_, true)) SetPriority(kWritesAt);
-      return WriteFiles(task, *plan, checksums);
+    if (bytes <= kQuicklyWritten && !Flushes(task) && time_.Suffices(begin)) {
+      absl::Status status;
+      thread_.Do(
+          [&] { status = WriteFiles(task, *plan, begin + LeftOverTime::kPatience, checksums); });
+      time_.OnDone(MonotonicNow(), MonotonicNow() - begin);
+      if (!absl::IsDeadlineExceeded(status)) return status;
     }
-    absl::Status status;
-    thread_.Do([&] { status = WriteFiles(task, *plan, checksums); });
-    time_.OnDone(MonotonicNow(), MonotonicNow() - begin);
-    return status;
+    if (!std::exchange(is_nice_, true)) SetPriority(kWritesAt);
+    return WriteFiles(task, *plan, absl::InfiniteFuture(), checksums);
   }
 
   // Whoever publishes the checkpoint flushes what this machine has in its memory. To do so here may
@@ -245,7 +250,8 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     return &*plan_;
   }
 
-  absl::Status WriteFiles(const WriteTask& task, const Plan& plan,
+  // DeadlineExceeded, without a word to anybody, if it is not done by then.
+  absl::Status WriteFiles(const WriteTask& task, const Plan& plan, absl::Time deadline,
                           std::vector<uint32_t>* checksums) {
     const Placement& placement = plan.placement;
     if (!IsWanted(task.snapshot)) return absl::CancelledError("it has come too late");
@@ -266,6 +272,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
       for (size_t vector = 0; vector < copy.values.size(); ++vector) {
         RUBATO_RETURN_IF_ERROR(part.Append(vector, copy.values[vector].values()));
       }
+      if (MonotonicNow() >= deadline) return absl::DeadlineExceededError("nothing is left over");
       if (MonotonicNow() >= next_word) {
         next_word = MonotonicNow() + kBetweenWords;
         Say(PartMessage(task.snapshot, proto::PartWritten::STATE_WRITING));
