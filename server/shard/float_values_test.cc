@@ -180,13 +180,13 @@ TEST_F(FloatShardTest, RefusesFramesThatDoNotFit) {
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("pushes and pulls")));
 }
 
-// Training goes on between the request and the copy, and after it: the copy holds one version with
-// its slots.
 // Whose shards' snapshots are copied, up to so many bytes.
 class SnapshotTest : public FloatShardTest, public ::testing::WithParamInterface<int64_t> {};
 
 INSTANTIATE_TEST_SUITE_P(, SnapshotTest, ::testing::Values(0, 1 << 20));
 
+// Training goes on between the request and the copy, and after it: the copy holds one version with
+// its slots.
 TEST_P(SnapshotTest, HoldsOneVersionAndItsSlotsWhateverComesAfter) {
   memory_.copied = GetParam();
   Start(SyncMode(), 1, 1);
