@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/files/init_from.h"
@@ -222,13 +223,16 @@ std::string PythonFile(const proto::Job& job) {
   for (int i = 1; i < job.script_size(); ++i) {
     const std::string& word = job.script(i);
     if (!absl::StartsWith(word, "-")) return word;
-    if (word == "-W" || word == "-X") {
-      ++i;
-    } else if (word == "-" || word[1] == '-' || word.find_first_of("cm") != std::string::npos) {
-      return "";
-    }
+    if (word == "-" || word[1] == '-' || word.find_first_of("cm") != std::string::npos) return "";
+    if (word.back() == 'W' || word.back() == 'X') ++i;
   }
   return "";
+}
+
+// python, python3, python3.11.
+bool IsPython(absl::string_view name) {
+  return absl::ConsumePrefix(&name, "python") &&
+         name.find_first_not_of("0123456789.") == absl::string_view::npos;
 }
 
 // What would be found out only once servers wait for it.
@@ -236,8 +240,7 @@ absl::Status CheckScript(const proto::Job& job) {
   RUBATO_ASSIGN_OR_RETURN(const std::string program, FindProgram(job.script(0)));
   const std::string name = std::filesystem::path(program).filename().string();
   std::error_code error;
-  for (const std::string& file :
-       {program, absl::StartsWith(name, "python") ? PythonFile(job) : ""}) {
+  for (const std::string& file : {program, IsPython(name) ? PythonFile(job) : ""}) {
     if (file.empty() || access(file.c_str(), F_OK) == 0) continue;
     return absl::NotFoundError(absl::StrCat(
         "script: found no file ", file,

@@ -225,7 +225,7 @@ TEST(PlanTest, RefusesAScriptThatIsNotThere) {
   };
   for (const std::vector<std::string>& script : std::vector<std::vector<std::string>>{
            {"python3", there, "absent.py"},
-           {"python3", "-u", "-W", "ignore", there},
+           {"python3", "-u", "-W", "ignore", "-bX", "dev", there},
            {"python3", "-c", "pass"},
            {"python3", "-um", "package"},
            {"python3", "--check-hash-based-pycs", "always", "absent.py"},
