@@ -126,11 +126,17 @@ absl::StatusOr<Places> Table::FindColumns(const std::string& where,
   }
   Places result;
   result.width = header.size();
+  constexpr size_t kShown = 20;
   std::vector<std::string> unknown;
+  size_t more = 0;             // of these
   bool shows_columns = false;  // in place of what may have been meant
   const auto find = [&](const std::string& name, absl::string_view key) {
     const auto found = places.find(name);
     if (found != places.end()) return found->second;
+    if (unknown.size() == kShown) {
+      ++more;
+      return size_t{0};
+    }
     const std::string near = header.size() > 1 ? NearestWord(name, header) : "";
     shows_columns = shows_columns || near.empty();
     unknown.push_back(
@@ -156,7 +162,8 @@ absl::StatusOr<Places> Table::FindColumns(const std::string& where,
                                             : "data.numeric"));
   }
   if (!unknown.empty()) {
-    const size_t shown = std::min<size_t>(header.size(), 20);
+    const size_t shown = std::min(header.size(), kShown);
+    if (more > 0) unknown.push_back(absl::StrCat(more, " more"));
     const std::string last = unknown.back();
     unknown.pop_back();
     return absl::InvalidArgumentError(

@@ -134,6 +134,11 @@ TEST_F(CsvTest, NamesAllColumnsThatAreUnknown) {
   ExpectWrong(kHouses, ":1: has no columns ",
               "\"prise\" (data.target; did you mean \"price\"?), \"see\" (data.categorical) and "
               "\"altitude\" (data.numeric); its columns are rooms, age, sea, price");
+  config_.set_target("price");
+  config_.clear_numeric();
+  for (int i = 0; i < 1000; ++i) config_.add_numeric(absl::StrCat("x", i));
+  ExpectWrong(kHouses, ":1: has no columns \"see\" (data.categorical), \"x0\" (data.numeric",
+              "\"x18\" (data.numeric) and 981 more; its columns are rooms, age, sea, price");
 }
 
 TEST_F(CsvTest, RefusesWhatIsNotInUtf8) {
