@@ -66,10 +66,15 @@ def normalised(data, numbers):
     return [(x - m) / s for x, m, s in zip(numbers, data["mean"], data["std"])]
 
 
+def named(text, names):
+    """As it stands in the list: whole numbers without sign and point."""
+    return text if text in names else str(int(float(text)))
+
+
 def of_record(data, record):
     """The inputs of a line of a table, {column: text}."""
     numbers = [float(record[column] or mean) for column, mean in zip(data["numeric"], data["impute"])]
-    return normalised(data, numbers) + [float(record[kind["column"]] == name)
+    return normalised(data, numbers) + [float(named(record[kind["column"]], kind["names"]) == name)
                                         for kind in data["categorical"] for name in kind["names"]]
 
 
@@ -102,7 +107,7 @@ class PredictionTest(unittest.TestCase):
     def check_classes(self, data, summary, outputs, names):
         losses, right = [], 0
         for y, name in zip(outputs, names):
-            label, most = data["classes"].index(name), max(y)
+            label, most = data["classes"].index(named(name, data["classes"])), max(y)
             losses.append(most + math.log(sum(math.exp(z - most) for z in y)) - y[label])
             right += y[label] == most
         self.check_loss(summary, losses)
@@ -121,7 +126,7 @@ class PredictionTest(unittest.TestCase):
                     price = 1000 * area * (2 if kind == "house" else 1) + 500 * (year - 1950)
                     table.writerow(["high" if price > 9e4 else "mid, or so" if price > 5e4 else "low",
                                     area if rng.random() < 0.9 else "", kind, year if rng.random() < 0.9 else "",
-                                    price, rng.choice([9, 10, 11])])
+                                    price, rng.choice(["9", "10", "10.0", "+11"])])
 
     def predict_table(self, parameters, data):
         with open(self.folder / "test.csv", newline="") as file:
@@ -155,7 +160,8 @@ class PredictionTest(unittest.TestCase):
             lines = []
             for _ in range(count):
                 present = {i: rng.uniform(1, 100) for i in range(9) if rng.random() < 0.4}
-                lines.append(" ".join(["8" if 3 in present else "12", *(f"{i}:{x}" for i, x in present.items())]))
+                label = rng.choice(["8", "+8"]) if 3 in present else "12"
+                lines.append(" ".join([label, *(f"{i}:{x}" for i, x in present.items())]))
             (self.folder / name).write_text("\n".join(lines) + "\n")
         self.check_sparse_rows(JOB + "data: {format: libsvm, path: train.svm, test_path: test.svm, index_base: 0,\n"
                                "       normalize: auto}\n"
