@@ -164,10 +164,6 @@ MUTANTS = {
         "  if (!call_.complete()) return false;\n",
         "",
     ]),
-    "part_of_another_snapshot": ("//server/coordinator:snapshots.cc", "checkpoint", [
-        "  if (part.id() != id_ || !under_way()",
-        "  if (!under_way()",
-    ]),
     "joiner_not_taken_in": ("//server/coordinator:coordinator_views.cc", "finishes", [
         "if (!is_new) return;",
         "return;",
