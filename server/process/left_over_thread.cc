@@ -8,6 +8,10 @@
 
 namespace rubato {
 
+void SetPriority(int nice) {
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
+}
+
 void LeftOverThread::End() {
   {
     absl::MutexLock lock(&mutex_);
@@ -26,7 +30,7 @@ void LeftOverThread::Do(absl::FunctionRef<void()> work) {
 void LeftOverThread::Run() {
   pthread_setname_np(pthread_self(), "checkpoints");
   // The least there is else, where a sandbox refuses the other.
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
+  SetPriority(19);
   const sched_param no_parameters = {};
   sched_setscheduler(0, SCHED_IDLE, &no_parameters);
   const auto has_to_go_on = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

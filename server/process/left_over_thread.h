@@ -12,6 +12,9 @@
 
 namespace rubato {
 
+// Of this thread alone, as a nice value.
+void SetPriority(int nice);
+
 class LeftOverThread {
  public:
   LeftOverThread() : thread_([this] { Run(); }) {}

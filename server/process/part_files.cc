@@ -1,9 +1,6 @@
 #include "server/process/part_files.h"
 
 #include <pthread.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -65,10 +62,6 @@ constexpr int kWritesAt = 19;
 
 // Bytes of a part, with slots, that left over time is tried for: a few milliseconds' work.
 constexpr int64_t kQuicklyWritten = 4 << 20;
-
-void SetPriority(int nice) {
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
-}
 
 // After the shard has made its state. A snapshot that comes earlier does without, and a job that
 // ends before then needs no memory for one.
