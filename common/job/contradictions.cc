@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/address.h"
+#include "common/job/has_classes.h"
 #include "common/job/is_script.h"
 
 namespace rubato {
@@ -120,16 +121,12 @@ class Checks {
   void CheckTargetScale() {
     const proto::Data& data = job_.data();
     if (!Sound({"data.target_scale", "data.task", "loss"}) || !data.has_target_scale()) return;
-    const bool by_loss = data.task() == proto::Data::TASK_AUTO &&
-                         job_.loss().name() == proto::Loss::NAME_CROSS_ENTROPY;
-    if (data.target_scale() == 1 || (!by_loss && data.task() != proto::Data::TASK_CLASSIFICATION)) {
-      return;
-    }
+    if (data.target_scale() == 1 || !HasClasses(job_)) return;
+    const bool by_loss = data.task() == proto::Data::TASK_AUTO;
     report_.Add(
         "data.target_scale",
         absl::StrCat("found beside ", by_loss ? "loss: cross_entropy" : "data.task: classification",
-                     ", whose targets are classes, expected it in a regression (loss: "
-                     "mse)"));
+                     ", whose targets are classes, expected it in a regression (loss: mse)"));
   }
 
   void CheckHeads() {

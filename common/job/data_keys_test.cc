@@ -84,8 +84,7 @@ TEST(DataKeysTest, SaysWhatContradicts) {
        "data.normalize.mean: found nothing, expected a list of numbers, because by is values"},
       {"{format: csv, path: x, test_path: y, target: z, target_scale: 10}",
        "data.target_scale: found beside loss: cross_entropy, whose targets are classes, expected "
-       "it "
-       "in a regression (loss: mse)"},
+       "it in a regression (loss: mse)"},
       {"{format: libsvm, path: x, test_path: y, task: classification, target_scale: 10}",
        "data.target_scale: found beside data.task: classification"},
       {"{format: glyphs, normalize: yes}", "data.normalize.by: found yes, expected values or auto"},

@@ -6,11 +6,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "common/base/digest.h"
 #include "common/base/max_count.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "common/job/has_classes.h"
 #include "common/job/is_script.h"
 #include "worker/data/cifar10.h"
 #include "worker/data/csv.h"
@@ -27,18 +27,12 @@ namespace {
 
 // Whether the targets are labels. Formats of images always have labels.
 absl::StatusOr<bool> IsClassification(const proto::Job& job) {
-  const bool by_loss = job.loss().name() == proto::Loss::NAME_CROSS_ENTROPY;
-  switch (job.data().task()) {
-    case proto::Data::TASK_AUTO:
-      return by_loss;
-    case proto::Data::TASK_CLASSIFICATION:
-      return true;
-    case proto::Data::TASK_REGRESSION:
-      if (!by_loss) return false;
-      return absl::InvalidArgumentError(
-          "data.task: found regression with loss: cross_entropy, expected a loss of values");
+  if (job.data().task() == proto::Data::TASK_REGRESSION &&
+      job.loss().name() == proto::Loss::NAME_CROSS_ENTROPY) {
+    return absl::InvalidArgumentError(
+        "data.task: found regression with loss: cross_entropy, expected a loss of values");
   }
-  RUBATO_CHECK(false);
+  return HasClasses(job);
 }
 
 absl::StatusOr<Source> ReadSource(const proto::Job& job) {
