@@ -125,18 +125,37 @@ TEST(LoadDataTest, KeepsAPartOfTheTrainingExamplesApartByTheJobsSeed) {
   EXPECT_NE(labels[0], labels[1]);
 }
 
-TEST(LoadDataTest, NormalisesByTheTrainingSplitAlone) {
-  const TestFolder folder("load_test");
+// The target is y, and `kind` a column of names; missing values are imputed.
+proto::Job TableOfClasses(const std::string& path, const std::string& test_path) {
   proto::Job job;
   proto::Data& config = *job.mutable_data();
   config.set_format(proto::Data::FORMAT_CSV);
   config.set_task(proto::Data::TASK_CLASSIFICATION);
-  config.set_path(folder.Write("train.csv", "x,kind,y\n1,a,0\n,b,1\n5,b,1\n3,a,0\n"));
-  config.set_test_path(folder.Write("test.csv", "x,kind,y\n1001,b,1\n,a,0\n"));
+  config.set_path(path);
+  config.set_test_path(test_path);
   config.set_target("y");
   config.add_categorical("kind");
   config.set_impute(proto::Data::IMPUTE_MEAN);
   config.mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
+  return job;
+}
+
+// Trained and tested on the same rows.
+proto::Job SparseRows(const std::string& path) {
+  proto::Job job;
+  proto::Data& config = *job.mutable_data();
+  config.set_format(proto::Data::FORMAT_LIBSVM);
+  config.set_path(path);
+  config.set_test_path(path);
+  config.set_index_base(1);
+  return job;
+}
+
+TEST(LoadDataTest, NormalisesByTheTrainingSplitAlone) {
+  const TestFolder folder("load_test");
+  const proto::Job job =
+      TableOfClasses(folder.Write("train.csv", "x,kind,y\n1,a,0\n,b,1\n5,b,1\n3,a,0\n"),
+                     folder.Write("test.csv", "x,kind,y\n1001,b,1\n,a,0\n"));
   const auto data = LoadData(job);
   RUBATO_ASSERT_OK(data);
   // 1, 3 (for the missing one), 5, 3: mean 3, deviation sqrt(2).
@@ -160,16 +179,9 @@ std::string Described(const proto::Job& job) {
 
 TEST(LoadDataTest, DescribesATableOfClasses) {
   const TestFolder folder("load_test");
-  proto::Job job;
-  proto::Data& config = *job.mutable_data();
-  config.set_format(proto::Data::FORMAT_CSV);
-  config.set_task(proto::Data::TASK_CLASSIFICATION);
-  config.set_path(folder.Write("train.csv", "x,kind,y,z\n1,b=2,no,8\n5,a,yes,8\n"));
-  config.set_test_path(folder.Write("test.csv", "z,x,kind,y\n9,,a,yes\n"));
-  config.set_target("y");
-  config.add_categorical("kind");
-  config.set_impute(proto::Data::IMPUTE_MEAN);
-  config.mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
+  const proto::Job job =
+      TableOfClasses(folder.Write("train.csv", "x,kind,y,z\n1,b=2,no,8\n5,a,yes,8\n"),
+                     folder.Write("test.csv", "z,x,kind,y\n9,,a,yes\n"));
   EXPECT_EQ(Described(job),
             "shape: 4 numeric: \"x\" numeric: \"z\" "
             "categorical { column: \"kind\" names: \"a\" names: \"b=2\" } "
@@ -198,14 +210,9 @@ TEST(LoadDataTest, DescribesWhatModelsGetNotWhatTheJobSays) {
 
 TEST(LoadDataTest, DescribesSparseRows) {
   const TestFolder folder("load_test");
-  proto::Job job;
-  proto::Data& config = *job.mutable_data();
-  config.set_format(proto::Data::FORMAT_LIBSVM);
-  config.set_path(folder.Write("t.svm", "10 1:1\n9 3:4\n"));
-  config.set_test_path(config.path());
-  config.set_index_base(1);
+  proto::Job job = SparseRows(folder.Write("t.svm", "10 1:1\n9 3:4\n"));
   EXPECT_EQ(Described(job), "shape: 3 index_base: 1 classes: \"9\" classes: \"10\"");
-  config.mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
+  job.mutable_data()->mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
   EXPECT_EQ(Described(job),
             "shape: 3 index_base: 1 mean: 0.5 mean: 0 mean: 2 std: 0.5 std: 1 std: 2 "
             "classes: \"9\" classes: \"10\"");
@@ -235,18 +242,13 @@ TEST(LoadDataTest, DescribesImagesByTheirShapeAndNormalisation) {
 
 TEST(LoadDataTest, DescribesNothingThatNoServerTakes) {
   const TestFolder folder("load_test");
-  proto::Job job;
-  proto::Data& config = *job.mutable_data();
-  config.set_format(proto::Data::FORMAT_LIBSVM);
-  config.set_path(folder.Write("t.svm", "0 1:1\n1 65000:1\n"));
-  config.set_test_path(config.path());
-  config.set_index_base(1);
-  config.mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
+  proto::Job job = SparseRows(folder.Write("t.svm", "0 1:1\n1 65000:1\n"));
+  job.mutable_data()->mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
   const auto largest = LoadData(job);
   RUBATO_ASSERT_OK(largest);
   EXPECT_EQ(largest->description.mean_size(), 65000);
   EXPECT_THAT(largest->notes, IsEmpty());
-  config.set_features(66000);
+  job.mutable_data()->set_features(66000);
   const auto data = LoadData(job);
   RUBATO_ASSERT_OK(data);
   EXPECT_EQ(data->description.ByteSizeLong(), 0u);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -46,24 +47,20 @@ bool TargetColumn::Add(absl::string_view text, int64_t line) {
 absl::Status TargetColumn::CheckNumbers(Source* source) const {
   // Of fewer classes, or of more lines each, numbers may well be labels.
   constexpr int64_t kFewClasses = 20, kLinesEach = 10;
-  bool has_fraction = false;
-  int32_t fraction = 0;
+  std::optional<int32_t> fraction;  // the first
   for (int32_t number = 0; number < names_.size(); ++number) {
     double value;
     if (!ParseNumber(names_.name(number), &value)) return absl::OkStatus();
-    if (value == std::floor(value) || has_fraction) continue;
-    has_fraction = true;
-    fraction = number;
+    if (value != std::floor(value) && !fraction.has_value()) fraction = number;
   }
-  if (has_fraction) {
-    const auto has_it = [fraction](const File& file) {
-      return fraction < static_cast<int64_t>(file.first_lines.size()) &&
-             file.first_lines[fraction] > 0;
+  if (fraction.has_value()) {
+    const auto has_it = [number = *fraction](const File& file) {
+      return number < static_cast<int64_t>(file.first_lines.size()) && file.first_lines[number] > 0;
     };
     const File& file = *std::find_if(files_.begin(), files_.end(), has_it);
     return absl::InvalidArgumentError(
-        absl::StrCat(file.path, ":", file.first_lines[fraction], ": found the target ",
-                     Quoted(names_.name(fraction)),
+        absl::StrCat(file.path, ":", file.first_lines[*fraction], ": found the target ",
+                     Quoted(names_.name(*fraction)),
                      ", a number with a fraction, as the label of a class, expected an integer or "
                      "a name (loss: mse predicts numbers; data.task: classification says that they "
                      "are classes)"));
