@@ -14,12 +14,12 @@ import os
 import pathlib
 import random
 import re
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 
+import safetensors_file
 import skipped
 
 RUBATO = os.path.abspath(sys.argv.pop(1))
@@ -39,19 +39,10 @@ model: {layers: [{linear: {out_features: 8}}, relu, {linear: {out_features: %d}}
 """
 
 
-def read_safetensors(path):
+def matrices(path):
     """Each tensor as rows, or as one row."""
-    blob = path.read_bytes()
-    size = struct.unpack("<Q", blob[:8])[0]
-    tensors = {}
-    for name, info in json.loads(blob[8:8 + size]).items():
-        if name != "__metadata__":
-            begin, end = (8 + size + offset for offset in info["data_offsets"])
-            values = struct.unpack(f"<{(end - begin) // 4}f", blob[begin:end])
-            width = info["shape"][-1]
-            rows = [values[i:i + width] for i in range(0, len(values), width)]
-            tensors[name] = rows if len(info["shape"]) == 2 else values
-    return tensors
+    return {name: [values[i:i + shape[-1]] for i in range(0, len(values), shape[-1])] if len(shape) == 2 else values
+            for name, (shape, values) in safetensors_file.read(path).items()}
 
 
 def linear(p, layer, x):
@@ -98,7 +89,7 @@ class PredictionTest(unittest.TestCase):
         subprocess.run([RUBATO, "train", "job.yaml", "--run-dir", run, *arguments], cwd=self.folder, check=True,
                        stdout=subprocess.DEVNULL)
         run = self.folder / run
-        return (read_safetensors(run / "parameters.safetensors"), json.loads((run / "data.json").read_text()),
+        return (matrices(run / "parameters.safetensors"), json.loads((run / "data.json").read_text()),
                 json.loads((run / "summary.json").read_text()))
 
     def check_loss(self, summary, losses):

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 
+import safetensors_file
 from skipped import skip
 
 try:
@@ -65,17 +66,8 @@ def write_safetensors(path, tensors):
     pathlib.Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def read_safetensors(path):
-    raw = pathlib.Path(path).read_bytes()
-    size = 8 + struct.unpack("<Q", raw[:8])[0]
-    tensors = {}
-    for name, info in json.loads(raw[8:size]).items():
-        if name == "__metadata__":
-            continue
-        begin, end = info["data_offsets"]
-        tensors[name] = torch.frombuffer(bytearray(raw[size + begin:size + end]),
-                                         dtype=torch.float32).reshape(info["shape"])
-    return tensors
+def read_tensors(path):
+    return {name: torch.tensor(values).reshape(shape) for name, (shape, values) in safetensors_file.read(path).items()}
 
 
 def named(**modules):
@@ -145,7 +137,7 @@ metrics: {{every: {{steps: 1}}}}
     near(first["loss"], loss.item(), 1e-5, f"{name}, before")
     assert logits.std() > 0.05, "too uniform to show anything"
     near(summary["test_loss"], after, 1e-4, f"{name}, after")
-    found = read_safetensors(f"{run}/parameters.safetensors")
+    found = read_tensors(f"{run}/parameters.safetensors")
     for key, value in model.state_dict().items():
         if key.endswith("num_batches_tracked"):
             continue

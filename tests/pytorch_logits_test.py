@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+import safetensors_file
 from skipped import skip
 
 try:
@@ -41,19 +42,8 @@ def write_split(folder, prefix, count, rng):
             torch.tensor(list(labels)))
 
 
-def read_safetensors(path):
-    """The format in ten lines, so that the test needs no package of it."""
-    with open(path, "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        data = file.read()
-    tensors = {}
-    for name, info in header.items():
-        if name == "__metadata__":
-            continue
-        assert info["dtype"] == "F32", info
-        begin, end = info["data_offsets"]
-        tensors[name] = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32).reshape(info["shape"])
-    return tensors
+def read_tensors(path):
+    return {name: torch.tensor(values).reshape(shape) for name, (shape, values) in safetensors_file.read(path).items()}
 
 
 def main():
@@ -83,10 +73,10 @@ train: {{batch_size: 20, micro_batches: 4, until: {{epochs: 5}}}}
 
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(24, 12), torch.nn.GELU(),
                                 torch.nn.Dropout(0.1), torch.nn.Linear(12, 4, bias=False)).eval()
-    model.load_state_dict(read_safetensors(f"{run}/parameters.safetensors"), strict=True)
+    model.load_state_dict(read_tensors(f"{run}/parameters.safetensors"), strict=True)
     exported = f"{folder}/exported.safetensors"
     subprocess.run([rubato, "export", run, exported], check=True)
-    again = read_safetensors(exported)
+    again = read_tensors(exported)
     assert set(again) == set(model.state_dict())
     for name, tensor in model.state_dict().items():
         assert torch.equal(again[name], tensor), name

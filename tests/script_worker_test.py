@@ -3,12 +3,12 @@
 import json
 import os
 import pathlib
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 
+import safetensors_file
 import script_worker
 from skipped import run_cases
 
@@ -70,14 +70,11 @@ class ScriptWorkerTest(unittest.TestCase):
         return json.loads((run / "summary.json").read_text())
 
     def values(self, run):
-        data = (run / "parameters.safetensors").read_bytes()
-        size = struct.unpack("<Q", data[:8])[0]
-        header = json.loads(data[8:8 + size])
-        values = []
-        for name in ("w", "b"):
-            begin, end = header[name]["data_offsets"]
-            values += struct.unpack(f"<{(end - begin) // 4}f", data[8 + size:][begin:end])
-        return values
+        return self.values_of(run / "parameters.safetensors")
+
+    def values_of(self, file):
+        tensors = safetensors_file.read(file)
+        return [value for name in ("w", "b") for value in tensors[name][1]]
 
     def test_trains_by_the_formula_in_double_precision(self):
         self.train_by_the_formula("samples", weighted=False)
@@ -163,9 +160,9 @@ class ScriptWorkerTest(unittest.TestCase):
 
     def test_keeps_the_values_that_it_began_with(self):
         run = self.train("initial")
-        data = (run / "initial.safetensors").read_bytes()
-        size = struct.unpack("<Q", data[:8])[0]
-        for found, wanted in zip(struct.unpack("<5f", data[8 + size:]), script_worker.initial()):
+        values = self.values_of(run / "initial.safetensors")
+        self.assertEqual(len(values), 5)
+        for found, wanted in zip(values, script_worker.initial()):
             self.assertAlmostEqual(found, wanted, places=6)
 
     def test_a_tensor_without_values_is_written_and_read(self):
@@ -182,14 +179,10 @@ class ScriptWorkerTest(unittest.TestCase):
                 subprocess.run([RUBATO, "export", str(source), str(files[-1])], check=True,
                                stdout=subprocess.DEVNULL)
             for file in files:
-                data = file.read_bytes()
-                size = struct.unpack("<Q", data[:8])[0]
-                header = json.loads(data[8:8 + size])
-                header.pop("__metadata__", None)
-                shapes = {name: tensor["shape"] for name, tensor in header.items()}
+                shapes = {name: shape for name, (shape, _) in safetensors_file.read(file).items()}
                 self.assertEqual(shapes, {"w": [4], "b": [1], "empty0": [3, 0], "empty1": [3, 0],
                                           "empty2": [3, 0]}, file)
-                self.assertEqual(list(struct.unpack("<5f", data[8 + size:])), plain, file)
+                self.assertEqual(self.values_of(file), plain, file)
 
     def test_what_is_not_finite_ends_the_job_and_says_where(self):
         self.train("nan", variables={"SCRIPT_NAN": "4"}, code=1)
