@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -36,6 +37,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 constexpr char kJob[] = R"(version: 1
 name: tiny
@@ -334,6 +336,42 @@ TEST_F(RubatoCommandTest, TheEnvironmentReachesTheProcessesThroughTheJobAlone) {
   EXPECT_EQ(unknown.err,
             "error: RUBATO__OPTIMIZER__MOMENTU: found an unknown key; did you mean "
             "RUBATO__OPTIMIZER__MOMENTUM?\n");
+}
+
+// Of two processors each of two workers has its own, and servers have both.
+TEST_F(RubatoCommandTest, WorkersThatNeedAllProcessorsShareThemOut) {
+  cpu_set_t own, two;
+  CPU_ZERO(&own);
+  CPU_ZERO(&two);
+  ASSERT_EQ(sched_getaffinity(0, sizeof own, &own), 0);
+  std::vector<std::string> numbers;
+  for (int i = 0; i < CPU_SETSIZE && numbers.size() < 2; ++i) {
+    if (!CPU_ISSET(i, &own)) continue;
+    CPU_SET(i, &two);
+    numbers.push_back(absl::StrCat(i));
+  }
+  if (numbers.size() < 2) GTEST_SKIP() << "this machine has one processor";
+  constexpr char kTell[] = "awk '/^Cpus_allowed_list/ {print $2}' /proc/self/status >> $1\n";
+  const auto tell = [&](absl::string_view file) {
+    return absl::StrReplaceAll(kTell, {{"$1", file}});
+  };
+  SetScripts(absl::StrCat(tell("servers-$shard"), kGoodServer, kAwaitWorkers),
+             absl::StrCat(tell("workers"), kGoodWorker));
+  ASSERT_EQ(sched_setaffinity(0, sizeof two, &two), 0);
+  const Result bound = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  const std::string workers = Read(Path("workers"));
+  const Result unbound =
+      Rubato({"train", "job.yaml", "--run-dir", "run2", "--set", "cluster.bind_workers=false"});
+  ASSERT_EQ(sched_setaffinity(0, sizeof own, &own), 0);
+  EXPECT_EQ(bound.code, 0) << bound.err;
+  EXPECT_EQ(unbound.code, 0) << unbound.err;
+  EXPECT_THAT(absl::StrSplit(workers, '\n', absl::SkipEmpty()),
+              UnorderedElementsAre(numbers[0], numbers[1]));
+  const std::string both = std::stoi(numbers[1]) == std::stoi(numbers[0]) + 1
+                               ? absl::StrCat(numbers[0], "-", numbers[1])
+                               : absl::StrCat(numbers[0], ",", numbers[1]);
+  EXPECT_EQ(Read(Path("workers")), absl::StrCat(workers, both, "\n", both, "\n"));
+  EXPECT_EQ(Read(Path("servers-0")), absl::StrCat(both, "\n", both, "\n"));
 }
 
 TEST_F(RubatoCommandTest, ExportAndPlotTellWhatIsWrong) {

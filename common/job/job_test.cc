@@ -62,6 +62,7 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "  max_restarts: 3\n"
             "  server_threads: 1\n"
             "  gpus_per_worker: 1\n"
+            "  bind_workers: true\n"
             "  dedicated_coordinator: false\n"
             "device:\n"
             "  type: auto\n"

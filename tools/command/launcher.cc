@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -99,7 +100,8 @@ std::string Said(int log_fd, off_t log_begins, int words_fd, bool is_mute) {
 
 // In the child, between fork and exec: only async-signal-safe calls. Returns only if something
 // failed, with errno.
-void BecomeChild(pid_t parent, int log_fd, char* const* arguments, char* const* environment) {
+void BecomeChild(pid_t parent, int log_fd, const cpu_set_t* processors, char* const* arguments,
+                 char* const* environment) {
   if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
   // The parent may have died before prctl: then the kernel will never tell.
   if (getppid() != parent) _exit(1);
@@ -109,6 +111,8 @@ void BecomeChild(pid_t parent, int log_fd, char* const* arguments, char* const* 
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  // Goes without if they may not be used any more: that is slower, and no more.
+  if (processors != nullptr) (void)sched_setaffinity(0, sizeof *processors, processors);
   const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0) return;
   execve(arguments[0], arguments, environment);
@@ -233,10 +237,14 @@ absl::Status Launcher::Start(const Command& command) {
     }
   }
   environment.push_back(nullptr);
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  for (const int processor : command.processors) CPU_SET(processor, &processors);
   const pid_t self = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    BecomeChild(self, log_fd, arguments.data(), environment.data());
+    BecomeChild(self, log_fd, command.processors.empty() ? nullptr : &processors, arguments.data(),
+                environment.data());
     const int error = errno;
     (void)!write(result[1], &error, sizeof error);
     _exit(127);

@@ -33,6 +33,7 @@ struct Command {
   std::string log_path;                // gets standard output and error
   // NAME=VALUE, beside the launcher's own: what no argument may show.
   std::vector<std::string> environment = {};
+  std::vector<int> processors = {};  // that it may use, below CPU_SETSIZE; empty: the launcher's
   // The others can continue without this process: its failure is kLost, not kFailure, and the run
   // has ended well when all others have.
   bool expendable = false;

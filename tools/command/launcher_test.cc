@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -101,6 +102,19 @@ TEST_F(LauncherTest, WaitsUntilAllHaveEndedWell) {
   EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kAllEnded);
   EXPECT_EQ(Log("server", 0), "out\nerr\n");
   EXPECT_FALSE(launcher.failure().has_value());
+}
+
+TEST_F(LauncherTest, AChildMayUseTheProcessorsOfItsCommand) {
+  const int processor = sched_getcpu();  // one of the test's own
+  Launcher launcher;
+  Command command{
+      "worker", 0, {"/bin/grep", "Cpus_allowed_list", "/proc/self/status"}, Path("log")};
+  command.processors = {processor};
+  RUBATO_ASSERT_OK(launcher.Start(command));
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kAllEnded);
+  std::stringstream log;
+  log << std::ifstream(Path("log")).rdbuf();
+  EXPECT_EQ(log.str(), absl::StrCat("Cpus_allowed_list:\t", processor, "\n"));
 }
 
 TEST_F(LauncherTest, ChildrenStartWithACleanSlate) {

@@ -34,6 +34,7 @@
 #include "tools/command/command.h"
 #include "tools/command/log_file.h"
 #include "tools/command/log_line.h"
+#include "tools/command/processor_shares.h"
 #include "tools/command/say.h"
 
 namespace rubato {
@@ -105,6 +106,25 @@ bool StandsStill(const std::string& address) {
   return LookFor({address}, Greeting::kPlain, kLook).front() == Reach::kMute;
 }
 
+// Whether workers compute on GPUs, as far as that is known here.
+bool UseGpus(const proto::Job& job) {
+  if (job.device().type() != proto::Device::TYPE_AUTO) {
+    return job.device().type() == proto::Device::TYPE_CUDA;
+  }
+  return job.cluster().gpus_per_worker() > 1 || access("/dev/nvidiactl", F_OK) == 0;
+}
+
+// The processors of each worker.
+std::vector<std::vector<int>> SharesOf(const proto::Job& job) {
+  if (!job.cluster().bind_workers() || UseGpus(job)) return {};
+  // A micro-batch is one thread's work. A script's threads are its own.
+  const int64_t threads =
+      IsScript(job) ? job.device().threads()
+                    : std::min<int64_t>(job.device().threads(), job.train().micro_batches());
+  return ProcessorShares(AllowedProcessors(), job.cluster().workers().start(),
+                         static_cast<int>(threads));
+}
+
 }  // namespace
 
 LocalRun::LocalRun(const Plan& plan, const Resume& resume, bool record, const Programs& programs,
@@ -118,6 +138,7 @@ LocalRun::LocalRun(const Plan& plan, const Resume& resume, bool record, const Pr
       launcher_(launcher),
       secret_(JobKey::DrawSecret()),
       log_(LauncherLog(plan.job)),
+      processors_(SharesOf(plan.job)),
       views_(folder_.ViewsFile()) {}
 
 absl::StatusOr<Launcher::Event> LocalRun::Train() {
@@ -207,10 +228,11 @@ absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std:
     RUBATO_ASSIGN_OR_RETURN(const JobKey worker_key, secret_.Of(Role::kWorker));
     absl::StrAppend(&environment[0], is_worker ? worker_key.ToText() : secret_.ToText());
   }
-  return launcher_.Start({role, rank, std::move(arguments), folder_.LogFile(role, rank),
-                          std::move(environment),
-                          /*expendable=*/is_worker,
-                          /*restartable=*/!is_worker && comes_back()});
+  return launcher_.Start(
+      {role, rank, std::move(arguments), folder_.LogFile(role, rank), std::move(environment),
+       is_worker && !processors_.empty() ? processors_[rank] : std::vector<int>(),
+       /*expendable=*/is_worker,
+       /*restartable=*/!is_worker && comes_back()});
 }
 
 absl::StatusOr<Launcher::Event> LocalRun::AwaitAddress() {

@@ -120,6 +120,7 @@ class LocalRun {
   Launcher& launcher_;
   const JobKey secret_;  // of the job
   const Log log_;
+  const std::vector<std::vector<int>> processors_;  // of each worker; none: those of this process
   LineTail views_;
   std::map<std::string, LineTail> logs_;           // by the process that writes
   std::map<std::string, std::string> names_;       // by the same: what it calls itself
