@@ -201,6 +201,26 @@ train: {batch_size: 3, until: {steps: 2}}
   EXPECT_THAT(Train("run").err, ContainsRegex("\ndata: .*data.csv: 1 of 4 records are left out"));
 }
 
+TEST_F(SurroundingsTest, AWarningOnTheDataIsToldOnce) {
+  std::string table = "id,x,y\n";
+  for (int i = 0; i < 12; ++i) absl::StrAppend(&table, i, ",", i * i % 5, ",", i % 2, "\n");
+  Write("data.csv", table);
+  Write("job.yaml", R"(version: 1
+name: table
+cluster: {address: "127.0.0.1:0", workers: 2}
+data: {format: csv, path: data.csv, test_path: data.csv, target: y}
+model: {layers: [linear: {out_features: 2}]}
+train: {batch_size: 4, until: {steps: 2}}
+)");
+  for (const std::string format : {"text", "json"}) {
+    const Process::Result result = Train("run-" + format, {"log.format=" + format});
+    EXPECT_EQ(Count(result.err, " counts the lines from 0 on"), 1) << result.err;
+    EXPECT_THAT(result.err, ContainsRegex("warning: [^ ]*data.csv: the column "));
+  }
+  EXPECT_THAT(ReadText(Path("run-text/logs/worker-0.log")),
+              HasSubstr("counts the lines from 0 on"));
+}
+
 TEST_F(SurroundingsTest, AResumedRunSaysWhatChangedInTheJobsOwnWords) {
   Train("run", {"checkpoint.every={steps: 20}"});
   const Process::Result result =

@@ -139,7 +139,17 @@ LocalRun::LocalRun(const Plan& plan, const Resume& resume, bool record, const Pr
       secret_(JobKey::DrawSecret()),
       log_(LauncherLog(plan.job)),
       processors_(SharesOf(plan.job)),
-      views_(folder_.ViewsFile()) {}
+      views_(folder_.ViewsFile()) {
+  // Those on the data are told with the plan, and each worker says them again as its log writes.
+  const Log worker("worker", 0);
+  for (const std::string& note : plan_.notes) {
+    std::string line = worker.Line(absl::UnixEpoch(), LogLevel::kInfo, note, {});
+    absl::StripTrailingAsciiWhitespace(&line);
+    if (const LogLine parsed = ParseLogLine(line); parsed.warning.has_value()) {
+      warnings_.IsTold(*parsed.warning);
+    }
+  }
+}
 
 absl::StatusOr<Launcher::Event> LocalRun::Train() {
   RUBATO_RETURN_IF_ERROR(

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 
@@ -22,8 +23,12 @@ class ToldWarnings {
     kKeep,        // tell nothing
   };
 
+  // Of a warning that the launcher has told of its own: not repeated from any process.
+  void IsTold(std::string warning) { known_.insert(std::move(warning)); }
+
   // Of a warning that has come at `now`, on a clock that never steps back.
   Answer On(const std::string& warning, absl::Time now) {
+    if (known_.count(warning) > 0) return Answer::kKeep;
     if (now - since_ >= kPeriod) {
       told_.clear();
       since_ = now;
@@ -33,6 +38,7 @@ class ToldWarnings {
   }
 
  private:
+  std::set<std::string> known_;
   std::set<std::string> told_;
   absl::Time since_ = absl::InfinitePast();
 };

@@ -19,6 +19,13 @@ TEST(ToldWarningsTest, EachIsToldOnceAnHour) {
   EXPECT_EQ(warnings.On("the disk is full", kStart + absl::Minutes(60)), Answer::kTell);
 }
 
+TEST(ToldWarningsTest, WhatTheLauncherHasToldIsNeverRepeated) {
+  ToldWarnings warnings;
+  warnings.IsTold("a column counts the lines");
+  EXPECT_EQ(warnings.On("a column counts the lines", kStart), Answer::kKeep);
+  EXPECT_EQ(warnings.On("a column counts the lines", kStart + absl::Hours(2)), Answer::kKeep);
+}
+
 TEST(ToldWarningsTest, NotMoreThanFiftyAnHourAreTold) {
   ToldWarnings warnings;
   for (const absl::Time hour : {kStart, kStart + absl::Hours(1)}) {
