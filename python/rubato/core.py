@@ -116,7 +116,7 @@ class Worker:
         _workers.add(self)
         opening = self._read("job")
         self.job: Dict[str, Any] = opening["job"]
-        self.leaves: int = opening["leaves"]  # micro-batches of an update, in the first mode that the job names
+        self.leaves: int = opening["leaves"]  # as Work.leaves, in the first mode that the job names
 
     def register(self, layout: Dict[str, Any], samples: int, digest: str, numerics: str, ahead: int,
                  adds: bool = False) -> None:

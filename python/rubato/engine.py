@@ -39,7 +39,7 @@ class Engine:
         self.worker = worker
         self.seed = int(worker.job.get("seed", 0))
         self.samples = samples
-        self.work: Any = core.Work(samples_before=0, epoch=0, rank=0, workers=1, mode="", begin=0, end=0)
+        self.work: Any = core.Work(samples_before=0, epoch=0, rank=0, workers=1, mode="", begin=0, end=0, leaves=None)
         self.ahead: List[Tuple[int, int, int]] = []  # epoch, begin, end of micro-batches that will likely come
         # Hears of places (epoch, begin, end) what samples stand there, in the job's order.
         self.on_samples: Callable[[int, int, int, List[int]], None] = lambda *_: None
@@ -210,6 +210,14 @@ class Engine:
         of_epoch = -(-self.samples // self._batch)
         end = self.work.end
         return int(self.work.epoch * of_epoch + (of_epoch if end == self.samples else end // self._batch))
+
+    @property
+    def leaves(self) -> int:
+        """Micro-batches of an update in the mode that holds, which the first micro-batch tells: it is waited for. A job
+        that goes on may have another mode than the first that its file names."""
+        if self.work.leaves is None:
+            self.advance()
+        return int(self.work.leaves or self.worker.leaves)
 
     def leave(self) -> None:
         """Asks rubato-worker to leave when the work that it has begun is done."""

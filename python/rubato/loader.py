@@ -134,12 +134,11 @@ class Loader:
         self._loops = 0
         self.loop: Optional[int] = None  # the number of the loop over it that is running
         self._fetched: Dict[Place, Any] = {}  # by loader processes, ahead of their turn
-        self._micro, self._parts = self.batch_size, 1
+        self._micro = self.batch_size
 
-    def use_batch(self, batch: int, micro_batches: int, parts: int) -> None:
-        """Of the job; `parts`: micro-batches of one update. Refused if the script's batches are neither the job's nor
-        its micro-batches."""
-        self._micro, self._parts = batch // micro_batches, parts
+    def use_batch(self, batch: int, micro_batches: int) -> None:
+        """Of the job. Refused if the script's batches are neither the job's nor its micro-batches."""
+        self._micro = batch // micro_batches
         if self.batch_size not in (batch, self._micro):
             raise Refused(f"the DataLoader has batch_size={self.batch_size}, expected {batch}, which is the job's "
                           f"train.batch_size, or {self._micro}, which is one of its micro-batches")
@@ -174,9 +173,13 @@ class Loader:
             engine.on_samples = self._places.tell
 
     def __len__(self) -> int:
-        """Micro-batches of an epoch, over all workers."""
-        whole, rest = divmod(self.samples, self._parts * self._micro)
-        return whole * self._parts + min(self._parts, rest)  # a short update has as many parts, as far as it goes
+        """Micro-batches of an epoch, over all workers, in the mode that the job has. Before the first of them it waits
+        until the job has begun."""
+        if self._engine is None:
+            raise Refused("the loader is of a job that has not begun")
+        parts = self._engine.leaves  # of an update
+        whole, rest = divmod(self.samples, parts * self._micro)
+        return whole * parts + min(parts, rest)  # a short update has as many parts, as far as it goes
 
     def __iter__(self) -> Iterator[Any]:
         engine = self._engine

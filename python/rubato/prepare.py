@@ -29,7 +29,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     train = worker.job["train"]
     batch = int(train["batch_size"])
     micro_batches = int(train.get("micro_batches", 1))
-    batches.use_batch(batch, micro_batches, worker.leaves)
+    batches.use_batch(batch, micro_batches)
     table: List[float] = []
     steps_per_factor = -(-batches.samples // batch) if scheduler_per == "epoch" else 1
     if scheduler is not None:

@@ -322,6 +322,22 @@ print("came""")
             told = [line.split() for log in logs for line in log.splitlines() if line.startswith("length")]
             self.assertEqual([int(words[1]) for words in told], [sum(int(words[3]) for words in told)] * 2, mode)
 
+    def test_a_loaders_length_is_that_of_the_mode_in_which_the_script_begins(self):
+        # As above. The job's first mode is async: 6 micro-batches an epoch; it goes on in sync: 8.
+        text = FAILING.replace("FAILS", "n += 1").replace("for epoch", "n, length = 0, len(loader)\nfor epoch").replace(
+            "batch_size=16", "batch_size=48").replace("ones(64", "ones(52") + "print('length', length, 'found', n)\n"
+        flags = ("cluster.workers=2", "train.micro_batches=4", "train.batch_size=48",
+                 "consistency={schedule: [{mode: async, until: {epochs: 1}}, {mode: sync}]}")
+        flags = [word for one in flags for word in ("--set", one)]
+        for more, length, found in ((), 6, 6 + 8), (("--resume", "runs/latest"), 8, 8):
+            epochs = f"train.until.epochs={3 if more else 2}"
+            code, printed = self.train_text(text, flags=[*flags, *more, "--set", epochs])
+            self.assertEqual(code, 0, printed)
+            logs = [(self.folder / "runs" / "latest" / "logs" / f"worker-{rank}.log").read_text() for rank in range(2)]
+            told = [line.split() for log in logs for line in log.splitlines() if line.startswith("length")]
+            self.assertEqual([int(words[1]) for words in told], [length] * 2)
+            self.assertEqual(sum(int(words[3]) for words in told), found)
+
     def test_what_a_script_is_warned_of_is_repeated(self):
         code, printed = self.train_text(FAILING.replace(
             "FAILS", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"))
