@@ -262,6 +262,23 @@ TEST_F(SimulateTest, SizesOnlyTellsTheTimeAndComputesNothing) {
   }
 }
 
+// A test of the 200 samples takes a third of the 10 ms for each of their 25 micro-batches, and
+// steps of 10 ms go on beside it; the next one, two steps later, waits for its end, and so do all
+// workers.
+TEST_F(SimulateTest, ATestThatOutlastsTheStepsToTheNextOneIsWaitedFor) {
+  constexpr double kTest = 0.010 * 25 / 3;
+  const std::pair<int, double> cases[] = {{10, 0.1},                      // none but the final one
+                                          {5, 0.1},                       // none after it
+                                          {2, 0.02 + 3 * kTest + 0.02}};  // after 2, 4, 6, 8 steps
+  for (const auto& [every, seconds] : cases) {
+    const std::string run = absl::StrCat("run", every);
+    Simulate(run, {"--sizes-only", "--latency", "0", "--bandwidth", "unlimited", "--workers", "8",
+                   "--set", "train={batch_size: 64, micro_batches: 8, until: {steps: 10}}", "--set",
+                   absl::StrCat("evaluation.every={steps: ", every, "}")});
+    EXPECT_NEAR(Summary(run)["seconds"], seconds, 1e-6) << every;
+  }
+}
+
 // Blocks of 16 KiB with a header of 96 bytes each; a card of 1 MB/s sends and takes one message
 // after the other. The first worker's sum leaves when it has its parameters, as the second one gets
 // its own, and so on: a step of W workers takes W + 1 times as long as its bytes on a card.
