@@ -4,10 +4,10 @@ Usage: checkpoints_test.py RUBATO   (the binary). Needs Debian's python3-torch; 
 """
 
 import json
-import struct
 import subprocess
 
 from programs import HERE, PYTHON, TRAIN, WithPrograms, need_torch
+import safetensors_file
 from skipped import run_cases
 
 need_torch("CheckpointsTest", "GoesOn")
@@ -17,14 +17,7 @@ from torch import nn
 
 def load_file(path):
     """As safetensors.torch.load_file."""
-    data = path.read_bytes()
-    size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
-    header.pop("__metadata__", None)
-    values = bytearray(data[8 + size:])
-    return {name: torch.frombuffer(values, dtype=torch.float32, offset=of["data_offsets"][0],
-                                   count=(of["data_offsets"][1] - of["data_offsets"][0]) // 4).reshape(of["shape"])
-            for name, of in header.items()}
+    return {name: torch.tensor(values).reshape(shape) for name, (shape, values) in safetensors_file.read(path).items()}
 
 
 # The gradient is always 1, 2, -3, 4.
