@@ -491,6 +491,77 @@ TEST_F(RubatoCommandTest, AWorkerIsCalledByTheRankThatItHas) {
                               "worker 4 \\(run/logs/worker-[01].log\\) ended: killed by signal 9"));
 }
 
+TEST_F(RubatoCommandTest, WhatTheFirstScriptPrintsIsPassedOn) {
+  SetScripts(absl::StrCat(kFirstView, kGoodServer, kAwaitWorkers), "");
+  Write("job.yaml", R"(version: 1
+name: tiny
+cluster: {workers: 2, address: "127.0.0.1:0"}
+script: [/bin/sh, script.sh]
+train: {batch_size: 10, until: {epochs: 1}}
+)");
+  Write("script.sh", R"(
+echo '2026-11-22T00:00:00.000Z worker 0 takes part view=3'
+printf 'epoch of %s\tloss 0.5\r\n \033[31mred\033[0m\n\n' $RUBATO_RANK
+printf '\r10%%|#\r20%%|##\r100%%|###\n'
+echo '{"loss": 0.25}'
+echo 'stopped: server 0 has ended'
+if [ $RUBATO_RANK = 0 ]; then yes many | head -n 100000; fi
+echo done > gate
+)");
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("\nepoch of 0    loss 0.5\n \\x1b[31mred\\x1b[0m\n100%|###\n"
+                                    "{\"loss\": 0.25}\nmany\n"));
+  EXPECT_THAT(result.err, Not(HasSubstr("of 1")));
+  EXPECT_THAT(result.err, Not(HasSubstr("takes part")));
+  EXPECT_THAT(result.err, Not(HasSubstr("stopped: ")));
+  EXPECT_THAT(result.err, testing::ContainsRegex(
+                              "\nworker 0 printed [0-9]+ lines more: run/logs/worker-0.log\n"));
+  EXPECT_LT(result.err.size(), 200000u);
+  EXPECT_THAT(result.out, Not(HasSubstr("loss 0.5")));
+}
+
+// Of the traceback of one that is ended with the others it is not the cause.
+TEST_F(RubatoCommandTest, WhatAScriptPrintsWhenItIsEndedIsInItsLogAlone) {
+  SetScripts(absl::StrCat(kFirstView, kGoodServer, "rm -f $run/summary.json\n",
+                          "exec $fake on-term 143 announce alive pause"),
+             "");
+  Write("job.yaml", R"(version: 1
+name: tiny
+cluster: {workers: 1, address: "127.0.0.1:0"}
+script: [/bin/sh, script.sh]
+train: {batch_size: 10, until: {epochs: 1}}
+)");
+  Write("script.sh",
+        absl::StrCat("trap 'echo afterwards; exit 1' TERM\necho before\n",
+                     fs::absolute("tests/fake_process").string(), " announce alive pause\n"));
+  const pid_t pid = Start({"train", "job.yaml", "--run-dir", "run"});
+  AwaitAnnounced(2);
+  ASSERT_EQ(kill(pid, SIGINT), 0);
+  const Result result = Await(pid);
+  EXPECT_EQ(result.code, 130);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("before\n"), Not(HasSubstr("afterwards"))));
+  EXPECT_THAT(Read(Path("run/logs/worker-0.log")), EndsWith("afterwards\n"));
+}
+
+TEST_F(RubatoCommandTest, WhatAScriptPrintsIsJsonWhereTheLogIs) {
+  SetScripts(absl::StrCat(kFirstView, kGoodServer, kAwaitWorkers), "");
+  Write("job.yaml", R"(version: 1
+name: tiny
+cluster: {workers: 2, address: "127.0.0.1:0"}
+script: [/bin/sh, -c, "echo epoch 1; echo done > gate"]
+train: {batch_size: 10, until: {epochs: 1}}
+log: {format: json}
+)");
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr(R"("level":"info","message":"worker 0: epoch 1","fields":{}})"));
+  for (const absl::string_view line : absl::StrSplit(result.err, '\n', absl::SkipEmpty())) {
+    EXPECT_THAT(std::string(line), StartsWith("{"));
+  }
+}
+
 TEST_F(RubatoCommandTest, AWorkerThatAlwaysDiesEndsARunThatHasNotBegun) {
   SetScripts(absl::StrCat(kGoodServer, "exec $fake announce alive pause"), "kill -9 $$");
   const Result result =

@@ -1,6 +1,7 @@
 """The job, as a script uses it."""
 
 import atexit
+import io
 import math
 import os
 import pathlib
@@ -44,6 +45,7 @@ class Job(server.Commands):
         self._file = os.environ.get("RUBATO_JOB")
         if self._file is not None:
             tell_by_exit_code()
+            _print_by_lines()
         self._servers: Optional[server.Servers] = None
         self._worker: Optional[core.Worker] = None
         self._engine: Optional[Engine] = None
@@ -335,6 +337,12 @@ def close_all() -> None:
 
 
 os.register_at_fork(after_in_child=_open.clear)
+
+
+def _print_by_lines() -> None:
+    """What the script prints goes to a log, which `rubato train` follows: line by line, as on a terminal."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # and not what a notebook or a test has put in its place
+        sys.stdout.reconfigure(line_buffering=True)
 
 
 def _as_float(value: Any) -> Optional[float]:

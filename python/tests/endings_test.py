@@ -338,6 +338,15 @@ print("came""")
             self.assertEqual([int(words[1]) for words in told], [length] * 2)
             self.assertEqual(sum(int(words[3]) for words in told), found)
 
+    def test_what_the_first_script_prints_is_seen_though_it_is_killed(self):
+        self.environment.pop("PYTHONUNBUFFERED", None)
+        code, printed = self.train_text(FAILING.replace("FAILS", """print('has step', job.step)
+        if job.step == 2: os.kill(os.getpid(), 9)""").replace("import torch", "import os, torch", 1),
+                                        flags=("--set", "cluster.max_restarts=0"))
+        self.assertNotEqual(code, 0, printed)
+        for step in range(3):
+            self.assertEqual(printed.count(f"has step {step}\n"), 1, printed)
+
     def test_what_a_script_is_warned_of_is_repeated(self):
         code, printed = self.train_text(FAILING.replace(
             "FAILS", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"))

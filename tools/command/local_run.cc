@@ -65,6 +65,14 @@ constexpr absl::Duration kComesBack = absl::Seconds(10);
 // What a script says when it ends and its job does not (python/rubato/job.py).
 constexpr absl::string_view kEarlyEnd = "rubato: the script ends in epoch ";
 
+// The worker whose script is heard on the terminal, as the process of rank 0 is elsewhere.
+constexpr absl::string_view kFirstScript = "worker 0";
+
+// Whether a script has printed the line: its rubato-worker writes events, and why others ended it.
+bool IsPrinted(absl::string_view line, const LogLine& parsed) {
+  return !line.empty() && !parsed.is_event && !absl::StartsWith(line, "stopped: ");
+}
+
 // How soon it is said that scripts still run when the job is done.
 constexpr absl::Duration kSayWhoRuns = absl::Seconds(10);
 
@@ -360,7 +368,8 @@ std::optional<Failure> LocalRun::LateFailure() const {
 
 void LocalRun::ReadRest() {
   ReadViews(nullptr);
-  ReadLogs(nullptr);
+  // A script that others have ended has a traceback, of which it is not the cause.
+  ReadLogs(nullptr, /*passes_on=*/false);
 }
 
 void LocalRun::ReadViews(ProgressDisplay* display) {
@@ -383,14 +392,33 @@ void LocalRun::ReadViews(ProgressDisplay* display) {
   }
 }
 
-void LocalRun::ReadLogs(ProgressDisplay* display) {
+void LocalRun::PassOn(absl::string_view line, ProgressDisplay* display) {
+  const absl::Time now = MonotonicNow();
+  TellSkipped(now, display);
+  if (!passed_.Passes(line.size(), now)) return;
+  if (display != nullptr) display->Clear();
+  const std::string text = absl::StrReplaceAll(line, {{"\t", "    "}});
+  Say(log_, log_.format() == LogFormat::kJson ? absl::StrCat(kFirstScript, ": ", text) : text);
+}
+
+void LocalRun::TellSkipped(absl::Time now, ProgressDisplay* display) {
+  const int64_t skipped = passed_.TakeSkipped(now);
+  if (skipped == 0) return;
+  if (display != nullptr) display->Clear();
+  Say(log_, absl::StrCat(kFirstScript, " printed ", skipped, skipped == 1 ? " line" : " lines",
+                         " more: ", folder_.LogFile("worker", 0)));
+}
+
+void LocalRun::ReadLogs(ProgressDisplay* display, bool passes_on) {
   for (auto& [who, log] : logs_) {
+    const bool is_passed_on = passes_on && plan_.job.script_size() > 0 && who == kFirstScript;
     while (const std::optional<std::string> line = log.Next()) {
       const LogLine parsed = ParseLogLine(*line);
       // Before it takes part a worker has no rank.
       if (absl::StrContains(parsed.name, " ")) names_[who] = parsed.name;
       if (absl::StartsWith(*line, kEarlyEnd))
         early_ends_[who] = std::string(absl::StripPrefix(*line, "rubato: "));
+      if (is_passed_on && IsPrinted(*line, parsed) && !log.is_overwritten()) PassOn(*line, display);
       const std::optional<std::string>& warning = parsed.warning;
       if (!warning.has_value()) continue;
       const ToldWarnings::Answer answer = warnings_.On(*warning, MonotonicNow());
@@ -406,6 +434,8 @@ void LocalRun::ReadLogs(ProgressDisplay* display) {
       }
     }
   }
+  // At the end it is time.
+  TellSkipped(display == nullptr ? absl::InfiniteFuture() : MonotonicNow(), display);
 }
 
 void LocalRun::CutLogs(ProgressDisplay& display) {

@@ -9,11 +9,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/files/run_folder.h"
 #include "common/wire/key.h"
 #include "tools/command/launcher.h"
+#include "tools/command/passed_lines.h"
 #include "tools/command/plan.h"
 #include "tools/command/progress.h"
 #include "tools/command/resume.h"
@@ -79,8 +81,13 @@ class LocalRun {
   absl::StatusOr<Launcher::Event> Watch();
   // Training has begun with the first view. Says when the mode changes.
   void ReadViews(ProgressDisplay* display);
-  // Repeats the warnings of the processes, each text once, whichever process it comes from.
-  void ReadLogs(ProgressDisplay* display);
+  // Repeats the warnings of the processes, each text once, whichever process it comes from, and, if
+  // `passes_on`, what the first script prints.
+  void ReadLogs(ProgressDisplay* display, bool passes_on = true);
+  // Says what the first script has printed.
+  void PassOn(absl::string_view line, ProgressDisplay* display);
+  // Says how many of its lines were not passed on, if it is time.
+  void TellSkipped(absl::Time now, ProgressDisplay* display);
   // Keeps logs below kMaxLog, when they have been read.
   void CutLogs(ProgressDisplay& display);
   // When the servers have ended: scripts go on, to save and test, as long as they take. Those that
@@ -127,6 +134,7 @@ class LocalRun {
   std::map<std::string, std::string> early_ends_;  // likewise: what a script said of its own
   bool has_said_who_runs_ = false;
   ToldWarnings warnings_;
+  PassedLines passed_;  // of the first script
   bool has_warned_of_logs_ = false;
   absl::Time cut_logs_at_ = absl::InfinitePast();
   std::string address_;  // of the head

@@ -30,8 +30,8 @@ LogLine ParseText(absl::string_view line) {
   const auto is_worse = [](absl::string_view word) {
     return word == "warning:" || word == "error:";
   };
-  parsed.is_info = has_text && words[0].size() == kTime.size() && words[0].back() == 'Z' &&
-                   std::none_of(words.begin() + 2, words.end(), is_worse);
+  parsed.is_event = has_text && words[0].size() == kTime.size() && words[0].back() == 'Z';
+  parsed.is_info = parsed.is_event && std::none_of(words.begin() + 2, words.end(), is_worse);
   return parsed;
 }
 
@@ -47,6 +47,7 @@ LogLine ParseLogLine(absl::string_view line) {
     absl::StrAppend(&parsed.name, " ", json["rank"].get<int>());
   }
   const std::string level = TextAt(json, "level");
+  parsed.is_event = !parsed.name.empty() && !level.empty();
   parsed.is_info = level == "info";
   if (level == "warning") {
     const nlohmann::json fields = json.value("fields", nlohmann::json::object());

@@ -12,7 +12,8 @@ namespace rubato {
 struct LogLine {
   std::string name;                    // of its process: "worker 3"; empty if the line has none
   std::optional<std::string> warning;  // the text of a warning, with its fields
-  bool is_info = false;                // Log has written it, and it reports no failure
+  bool is_event = false;               // Log has written it
+  bool is_info = false;                // the same, and it reports no failure
 };
 
 // In either format; any line of a log may be given.

@@ -35,5 +35,21 @@ TEST(LogLineTest, IsInfoWhereLogReportsNoFailure) {
   }
 }
 
+TEST(LogLineTest, IsAnEventWhateverItReports) {
+  for (const std::string& line : {absl::StrCat(kTime, "worker 0 takes part view=2"),
+                                 absl::StrCat(kTime, "worker warning: the script is odd"),
+                                 absl::StrCat(kTime, "worker 0 error: it is over"),
+                                 std::string(R"({"role":"worker","rank":0,"level":"fatal"})"),
+                                 std::string(R"({"role":"worker","level":"warning"})")}) {
+    EXPECT_TRUE(ParseLogLine(line).is_event) << line;
+  }
+  for (const std::string& line :
+       {std::string("epoch 1 loss 0.5"), std::string("the worker 0 rests"),
+        std::string("at worker warning: none"), std::string(R"({"loss": 0.5})"),
+        std::string(R"({"level": "info"})"), std::string("{"), std::string()}) {
+    EXPECT_FALSE(ParseLogLine(line).is_event) << line;
+  }
+}
+
 }  // namespace
 }  // namespace rubato

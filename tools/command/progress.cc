@@ -204,7 +204,9 @@ std::optional<std::string> LineTail::Next() {
     const size_t end = buffer_.find_first_of("\n\r", searched);
     if (end != std::string::npos) {
       std::string line = buffer_.substr(begin_, end - begin_);
-      begin_ = end + 1;
+      const bool is_whole = buffer_[end] == '\n' || buffer_.compare(end, 2, "\r\n") == 0;
+      is_overwritten_ = !is_whole;
+      begin_ = end + (is_whole && buffer_[end] == '\r' ? 2 : 1);
       return line;
     }
     buffer_.erase(0, std::exchange(begin_, 0));
@@ -212,6 +214,7 @@ std::optional<std::string> LineTail::Next() {
     if (searched >= kLongestLine) {
       std::string line;
       line.swap(buffer_);
+      is_overwritten_ = false;
       return line;
     }
     if (fd_ < 0) return std::nullopt;

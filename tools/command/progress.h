@@ -85,6 +85,8 @@ class LineTail {
   // The next line, without its newline; nothing while there is none. A carriage return, by which
   // progress bars draw over themselves, ends a line, too.
   std::optional<std::string> Next();
+  // Whether the last one ended with a carriage return alone: what follows is drawn over it.
+  bool is_overwritten() const { return is_overwritten_; }
 
  private:
   // At the end of what has been read: whether there is another file, or the same from its
@@ -95,6 +97,7 @@ class LineTail {
   int fd_ = -1;
   std::string buffer_;
   size_t begin_ = 0;  // of what has not been returned
+  bool is_overwritten_ = false;
 };
 
 // Shows progress on `fd`: one live line on a terminal. Otherwise log lines: one every few seconds,

@@ -154,6 +154,12 @@ TEST_F(LineTailTest, ProgressBarsAreLinesAndWhatHasNoEndIsCut) {
   Append("\r 1%\r 2%\rerror: x\n");
   for (const char* line : {"", " 1%", " 2%", "error: x"}) EXPECT_EQ(tail.Next(), line);
   EXPECT_EQ(tail.Next(), std::nullopt);
+  Append("\r50%\rdone\r\nnext\n");
+  for (const auto& [line, is_overwritten] :
+       {std::pair("", true), {"50%", true}, {"done", false}, {"next", false}}) {
+    EXPECT_EQ(tail.Next(), line);
+    EXPECT_EQ(tail.is_overwritten(), is_overwritten) << line;
+  }
   const std::string endless(1 << 20, 'x');
   Append(endless);
   EXPECT_EQ(tail.Next(), endless);
