@@ -51,10 +51,10 @@ class ScriptWorkerTest(unittest.TestCase):
         self.path = pathlib.Path(self.folder.name)
         (self.path / "job.yaml").write_text(JOB)
 
-    def train(self, name, *settings, variables=None, code=0, resume=None):
+    def train(self, name, *settings, variables=None, code=0, resume=None, flags=()):
         """The run's folder; what was printed is in self.printed."""
         run = self.path / name
-        command = [RUBATO, "train", str(self.path / "job.yaml"), "--run-dir", str(run)]
+        command = [RUBATO, "train", str(self.path / "job.yaml"), "--run-dir", str(run), *flags]
         for setting in settings:
             command += ["--set", setting]
         if resume is not None:
@@ -157,6 +157,15 @@ class ScriptWorkerTest(unittest.TestCase):
                          variables={"SCRIPT_KILLS": f"script:4:{self.path}/once"})
         samples = {block["samples"] for block in self.summary(run)["blocks"]}
         self.assertEqual(samples, {3 * script_worker.SAMPLES})
+
+    def test_a_script_is_delayed_as_any_worker(self):
+        run = self.train("delayed", flags=["--compute", "20ms", "--speeds", "straggler:factor=3"],
+                         variables={"RUBATO_COMPUTE": "1h"})  # another's
+        straggler, other = (worker["computing_seconds"] for worker in self.summary(run)["workers"])
+        # Of 2 samples each, and at least so long.
+        micro_batches = 3 * script_worker.SAMPLES / 2 / 2
+        self.assertGreater(straggler, 3 * 0.02 * micro_batches)
+        self.assertGreater(other, 0.02 * micro_batches)
 
     def test_keeps_the_values_that_it_began_with(self):
         run = self.train("initial")

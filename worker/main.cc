@@ -110,6 +110,7 @@ int main(int argc, char** argv) {
             "a socket to the script that computes; a script gives it to the worker that it starts");
   flags.Add("memory-fd", &script_memory, "FD", "the memory that it shares with that script");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
+  delays.AddVariables(std::getenv);  // `rubato train` gives them so, since a script may be between
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how
   if (script_socket >= 0) {

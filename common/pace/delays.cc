@@ -2,16 +2,27 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/pace/quantity.h"
 
 namespace rubato {
 
-std::vector<std::string> DelayFlags::Arguments() const {
-  std::vector<std::string> arguments;
-  if (!speeds.empty()) arguments.insert(arguments.end(), {"--speeds", speeds});
-  if (!compute.empty()) arguments.insert(arguments.end(), {"--compute", compute});
-  return arguments;
+namespace {
+
+constexpr char kCompute[] = "RUBATO_COMPUTE", kSpeeds[] = "RUBATO_SPEEDS";
+
+}  // namespace
+
+std::vector<std::string> DelayFlags::Variables() const {
+  return {absl::StrCat(kCompute, "=", compute), absl::StrCat(kSpeeds, "=", speeds)};
+}
+
+void DelayFlags::AddVariables(const std::function<const char*(const char*)>& getenv) {
+  for (const auto& [name, value] : {std::pair(kCompute, &compute), {kSpeeds, &speeds}}) {
+    const char* const found = getenv(name);
+    if (value->empty() && found != nullptr) *value = found;
+  }
 }
 
 absl::StatusOr<std::optional<Delays>> Delays::Of(const DelayFlags& flags, const proto::Job& job) {

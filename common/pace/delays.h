@@ -5,6 +5,7 @@
 #define RUBATO_COMMON_PACE_DELAYS_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,8 +22,11 @@ struct DelayFlags {
   std::string speeds;   // as Speeds::Parse takes them
   std::string compute;  // that a micro-batch takes by itself, as "20ms"
 
-  // Command-line arguments for a process that is to use the same delays.
-  std::vector<std::string> Arguments() const;
+  // The environment of a worker that is to use the same delays, also if a script starts it: both
+  // variables, so that it does not get the caller's.
+  std::vector<std::string> Variables() const;
+  // What is not typed, by these variables.
+  void AddVariables(const std::function<const char*(const char*)>& getenv);
 };
 
 class Delays {

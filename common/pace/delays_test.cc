@@ -52,9 +52,18 @@ TEST(DelaysTest, MistakesAreNamed) {
 }
 
 TEST(DelaysTest, ArePassedOnAsTheyWereTyped) {
-  EXPECT_THAT((DelayFlags{"exponential", "20ms"}.Arguments()),
-              ElementsAre("--speeds", "exponential", "--compute", "20ms"));
-  EXPECT_TRUE(DelayFlags().Arguments().empty());
+  EXPECT_THAT((DelayFlags{"exponential", "20ms"}.Variables()),
+              ElementsAre("RUBATO_COMPUTE=20ms", "RUBATO_SPEEDS=exponential"));
+  EXPECT_THAT(DelayFlags().Variables(), ElementsAre("RUBATO_COMPUTE=", "RUBATO_SPEEDS="));
+  const auto getenv = [](const char* name) -> const char* {
+    return std::string(name) == "RUBATO_COMPUTE" ? "20ms" : nullptr;
+  };
+  DelayFlags none, typed = {"fixed", "1ms"};
+  none.AddVariables(getenv);
+  EXPECT_EQ(none.compute, "20ms");
+  EXPECT_EQ(none.speeds, "");
+  typed.AddVariables(getenv);
+  EXPECT_EQ(typed.compute, "1ms");
 }
 
 }  // namespace

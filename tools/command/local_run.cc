@@ -136,12 +136,12 @@ std::vector<std::vector<int>> SharesOf(const proto::Job& job) {
 }  // namespace
 
 LocalRun::LocalRun(const Plan& plan, const Resume& resume, bool record, const Programs& programs,
-                   std::vector<std::string> worker_flags, RunFolder folder, Launcher& launcher)
+                   std::vector<std::string> worker_variables, RunFolder folder, Launcher& launcher)
     : plan_(plan),
       resume_(resume),
       record_(record),
       programs_(programs),
-      worker_flags_(std::move(worker_flags)),
+      worker_variables_(std::move(worker_variables)),
       folder_(std::move(folder)),
       launcher_(launcher),
       secret_(JobKey::DrawSecret()),
@@ -194,7 +194,6 @@ absl::Status LocalRun::StartWorker(int rank, bool again) {
                                         absl::StrCat(rank)};
   // It may be a GPU that has ended it.
   if (again && plan_.job.cluster().gpus_per_worker() > 1) arguments.push_back("--working-gpus");
-  arguments.insert(arguments.end(), worker_flags_.begin(), worker_flags_.end());
   return Start("worker", rank, std::move(arguments), address_);
 }
 
@@ -238,6 +237,9 @@ absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std:
   const bool is_worker = role == "worker";
   std::vector<std::string> environment = {"RUBATO_KEY=", "RUBATO_KEY_FILE="};  // not the caller's
   environment.insert(environment.end(), variables.begin(), variables.end());
+  if (is_worker) {
+    environment.insert(environment.end(), worker_variables_.begin(), worker_variables_.end());
+  }
   if (plan_.job.security().mode() == proto::Security::MODE_MTLS) {
     environment.push_back(absl::StrCat("RUBATO_CERTIFICATES=", folder_.CertificatesFolder(), "/",
                                        RoleName(is_worker ? Role::kWorker : Role::kServer)));

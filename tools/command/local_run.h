@@ -31,9 +31,9 @@ struct Programs {
 class LocalRun {
  public:
   // All but the folder must outlive it.
-  // `worker_flags`: of workers alone.
+  // `worker_variables`: of the environment of workers alone.
   LocalRun(const Plan& plan, const Resume& resume, bool record, const Programs& programs,
-           std::vector<std::string> worker_flags, RunFolder folder, Launcher& launcher);
+           std::vector<std::string> worker_variables, RunFolder folder, Launcher& launcher);
 
   // Starts all processes, restarts those that fail, and waits for their end. Returns kAllEnded,
   // kFailure (see failure()) or kInterrupt; an error if a process could not be started, or if there
@@ -122,7 +122,7 @@ class LocalRun {
   const Resume& resume_;
   const bool record_;
   const Programs& programs_;
-  const std::vector<std::string> worker_flags_;
+  const std::vector<std::string> worker_variables_;
   const RunFolder folder_;
   Launcher& launcher_;
   const JobKey secret_;  // of the job

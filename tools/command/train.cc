@@ -158,7 +158,7 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
   signals.OnSignal([&launcher](int number) { launcher.Interrupt(number); });
   const auto stop_listening = absl::MakeCleanup([&signals] { signals.OnSignal(nullptr); });
 
-  LocalRun run(plan, resume, options.record, programs, options.delays.Arguments(), folder,
+  LocalRun run(plan, resume, options.record, programs, options.delays.Variables(), folder,
                launcher);
   const absl::StatusOr<Event> event = run.Train();
   if (event.ok() && *event == Event::kFailure) PrintFailure(log, run, run.failure());
