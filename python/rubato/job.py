@@ -109,6 +109,17 @@ class Job(server.Commands):
             _open.append(self)
         return self._worker
 
+    @property
+    def seed(self) -> int:
+        """The job's seed, known before prepare: torch.manual_seed(job.seed) draws other initial values for another."""
+        return int(self._keys().get("seed", 0))
+
+    def _keys(self) -> Dict[str, Any]:
+        """Those of the job, as far as they are known."""
+        if self._file is not None:
+            self._start_worker(self._file)
+        return self._given if self._worker is None else self._worker.job
+
     # How long it is.
 
     @property
@@ -125,9 +136,7 @@ class Job(server.Commands):
 
     def _length(self) -> Tuple[Dict[str, Any], Optional[int], int]:
         """train.until, the samples of an epoch where they are known, and those of a step."""
-        if self._file is not None:
-            self._start_worker(self._file)
-        train = server.section(self._given, "train") if self._worker is None else self._worker.job["train"]
+        train = server.section(self._keys(), "train")
         samples = None if self._engine is None else self._engine.samples
         return server.section(train, "until"), samples, int(train.get("batch_size", 1))
 

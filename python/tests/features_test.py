@@ -405,6 +405,24 @@ for until in {"epochs": 3}, {"epochs": 2.5}, {"steps": 7}, {"samples": 48}, {"ti
         for by_file in False, True:
             self.assertEqual(self.passes(f"by_file = {by_file}" + text).splitlines(), expected)
 
+    def test_the_jobs_seed_is_told_before_prepare(self):
+        text = """
+import json, os
+for seed in {}, {"seed": 7}:
+    if by_file:
+        with open("job.json", "w") as file:
+            json.dump({**seed, "train": {"batch_size": 8, "until": {"epochs": 1}}}, file)
+        os.environ["RUBATO_JOB"] = "job.json"
+    job = rubato.join(epochs=1, name="case", **({} if by_file else seed))
+    print(job.seed, end=" ")
+    model = nn.Linear(4, 2)
+    job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
+    print(job.seed)
+    rubato.job.close_all()
+"""
+        for by_file in False, True:
+            self.assertEqual(self.passes(f"by_file = {by_file}" + text).splitlines(), ["0 0", "7 7"])
+
     def test_a_cosine_of_another_length_is_warned_of(self):
         text = """
 import warnings
