@@ -349,10 +349,11 @@ class ConvergenceTest(unittest.TestCase):
         with open(self.path("script.yaml"), "w", encoding="utf-8") as file:
             file.write("version: 1\nname: net\nscript: [python3, net.py]\n"
                        "train: {batch_size: 64, until: {epochs: 1}}\n")
-        study = subprocess.run([RUBATO, "bench", "convergence", "script.yaml"], text=True,
-                               cwd=self.folder.name, capture_output=True, check=False)
+        study = subprocess.run([RUBATO, "bench", "convergence", "script.yaml", "--mode", "sync", "--mode", "async",
+                                "--target", "eval/loss=0.3"], text=True, cwd=self.folder.name,
+                               capture_output=True, check=False)
         self.assertEqual(study.returncode, 2)
-        self.assertIn("the job's model is a script's, which this bench does not run", study.stderr)
+        self.assertIn("a script's, whose gradients cannot be simulated: add --processes", study.stderr)
         os.mkdir(self.path("study"))
         with open(self.path("study/notes"), "w", encoding="utf-8"):
             pass

@@ -56,26 +56,41 @@ nlohmann::ordered_json OrNull(std::optional<Number> value) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
-                                                      const Target& target) {
+absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves, const Target& target,
+                                                      bool is_script) {
   const std::string metric(absl::StripPrefix(target.metric, "eval/"));
   const std::vector<double>* const samples = Find(curves, "train", "samples");
   const std::vector<double>* const seconds = Find(curves, "train", "time");
-  const std::vector<double>* const at = Find(curves, "eval", "samples");
-  const std::vector<double>* const values = Find(curves, "eval", metric);
-  if (samples == nullptr || seconds == nullptr || at == nullptr || values == nullptr) {
+  std::vector<Evaluation> evaluations;
+  const auto add = [&](const char* kind) {
+    const std::vector<double>* const at = Find(curves, kind, "samples");
+    const std::vector<double>* const values = Find(curves, kind, metric);
+    if (samples == nullptr || seconds == nullptr || at == nullptr || values == nullptr) return;
+    const std::vector<double>* const updates = Find(curves, kind, "updates");
+    for (size_t i = 0; i < at->size(); ++i) {
+      evaluations.push_back({SecondsAt(*samples, *seconds, (*at)[i]), (*at)[i], (*values)[i],
+                             updates == nullptr ? std::nan("") : (*updates)[i]});
+    }
+  };
+  add("eval");
+  if (is_script && std::all_of(evaluations.begin(), evaluations.end(), [](const Evaluation& one) {
+        return std::isnan(one.value);  // not told
+      })) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the run has no ", target.metric,
+        " before its end: expected that job.evaluate is called where evaluation.every says, and "
+        "that its test returns ",
+        metric));
+  }
+  if (evaluations.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("the run has no ", target.metric));
   }
-  const std::vector<double>* const updates = Find(curves, "eval", "updates");
-  std::vector<Evaluation> evaluations;
-  for (size_t i = 0; i < at->size(); ++i) {
-    evaluations.push_back({SecondsAt(*samples, *seconds, (*at)[i]), (*at)[i], (*values)[i],
-                           updates == nullptr ? std::nan("") : (*updates)[i]});
-  }
+  if (is_script) add("test");
   return evaluations;
 }
 
-absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target) {
+absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target,
+                                    bool is_script) {
   RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(folder + "/summary.json"));
   const nlohmann::json summary = ParseJson(text);
   if (!summary.is_object()) {
@@ -88,7 +103,7 @@ absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& tar
   const absl::StatusOr<RunCurves> curves = ReadCurves(folder);
   if (!curves.ok() && result.diverged.empty()) return curves.status();
   absl::StatusOr<std::vector<Evaluation>> evaluations =
-      EvaluationsOf(curves.value_or(RunCurves()), target);
+      EvaluationsOf(curves.value_or(RunCurves()), target, is_script);
   if (result.diverged.empty()) {
     RUBATO_RETURN_IF_ERROR(evaluations.status());
   } else {
@@ -116,7 +131,8 @@ absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& tar
   if (!blocks.empty()) result.updates = ClampedCount(NumberAt(blocks[0], "updates"));
   if (updates > 0) result.staleness = staleness / updates;
   const char* const test = target.higher_is_better ? "test_accuracy" : "test_loss";
-  if (summary.contains(test) && summary[test].is_number()) result.test = summary[test];
+  if (!is_script && summary.contains(test) && summary[test].is_number())
+    result.test = summary[test];
   return result;
 }
 

@@ -16,6 +16,12 @@
 
 namespace rubato {
 
+// What a run took of a machine with so many cores.
+struct RunLoad {
+  double wall_seconds = 0, cpu_seconds = 0;
+  int cores = 0;  // 0: not known
+};
+
 struct CellResult {
   std::string error;     // why there is no outcome, if there is none
   std::string diverged;  // which loss or gradient was not finite, if that ended it
@@ -28,6 +34,7 @@ struct CellResult {
   std::vector<WorkerTime> workers;  // by number
   std::optional<double> test;       // the target's metric, of the test split, at the end
   std::string digest;               // of the final parameters; empty if the run diverged
+  RunLoad load;                     // no part of the result as JSON
 };
 
 // A cell that has run.
@@ -37,14 +44,16 @@ struct DoneCell {
 };
 
 // A run's evaluations by its curves. Training time at an evaluation is that of the lines of
-// training around it, so the time that the evaluation takes does not count. FailedPrecondition if
-// the run was not evaluated.
-absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
-                                                      const Target& target);
+// training around it, so the time that the evaluation takes does not count. A script tests the same
+// at the end as before, which is its last evaluation. FailedPrecondition if the run was not
+// evaluated.
+absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves, const Target& target,
+                                                      bool is_script = false);
 
 // The result of the ended run in `folder`: it has finished, or has diverged, which counts as a miss
 // at its end. Else the error of reading it.
-absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target);
+absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target,
+                                    bool is_script = false);
 
 // One object; the same bytes for the same result.
 std::string ResultJson(const CellResult& result);

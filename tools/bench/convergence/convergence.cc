@@ -31,6 +31,7 @@
 #include "tools/bench/convergence/study_file.h"
 #include "tools/bench/convergence/verify.h"
 #include "tools/command/binaries.h"
+#include "tools/command/plan.h"
 #include "tools/command/summary.h"
 #include "worker/step/compute_device.h"
 
@@ -64,7 +65,9 @@ size_t JobsOf(const Options& options) {
 
 // What the bits of the study's runs depend on here. Their kernels are those of this process, too,
 // which measures how long computing takes.
+// Those of a script are its own.
 absl::StatusOr<std::string> NumericsHere(const Study& study) {
+  if (study.is_script) return "";
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
   RUBATO_RETURN_IF_ERROR(FixIsa(job.device()));
   RUBATO_ASSIGN_OR_RETURN(const ComputeDevice device, ComputeDevice::Choose(job.device()));
@@ -72,14 +75,19 @@ absl::StatusOr<std::string> NumericsHere(const Study& study) {
 }
 
 absl::StatusOr<std::string> DryRun(Options options) {
-  RUBATO_ASSIGN_OR_RETURN(const Calibration here, CalibrationOf(options.study, options.folder));
-  if (options.study.processes) RUBATO_RETURN_IF_ERROR(CheckCores(options.study, here));
-  Calibrated(here, &options.study);
+  std::optional<Calibration> here;
+  if (!options.study.is_script) {
+    RUBATO_ASSIGN_OR_RETURN(here, CalibrationOf(options.study, options.folder));
+    if (options.study.processes) RUBATO_RETURN_IF_ERROR(CheckCores(options.study, *here));
+    Calibrated(*here, &options.study);
+  }
   RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> cells, CellsOf(options.study));
-  RUBATO_ASSIGN_OR_RETURN(
-      std::string text,
-      TimeText(options.study, here, trials.size() + cells.size(), JobsOf(options)));
+  std::string text = "# how long a run takes, only the script knows; one runs after the other\n";
+  if (here.has_value()) {
+    RUBATO_ASSIGN_OR_RETURN(
+        text, TimeText(options.study, *here, trials.size() + cells.size(), JobsOf(options)));
+  }
   const auto list = [&text](const std::vector<Cell>& listed) {
     for (const Cell& cell : listed) absl::StrAppend(&text, CommandLine(cell.arguments), "\n");
   };
@@ -220,14 +228,11 @@ absl::StatusOr<std::string> VerifyStudy(Options options, SignalWatcher* signals,
 absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* code) {
   // First: where a study's file cannot be read, the flags that it has would be said to be missing.
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(options.study.config, options.study.set));
-  if (IsScript(job)) {
-    return absl::InvalidArgumentError(
-        "the job's model is a script's, which this bench does not run: use `rubato train` in each "
-        "mode, and compare the runs by `rubato plot`");
-  }
+  options.study.is_script = IsScript(job);
   RUBATO_RETURN_IF_ERROR(Complete(&options));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> cells, CellsOf(options.study));
+  if (options.study.is_script) RUBATO_RETURN_IF_ERROR(MakePlan(job).status());  // is it there?
   RUBATO_ASSIGN_OR_RETURN(options.study.numerics, NumericsHere(options.study));
   if (options.dry_run) return DryRun(std::move(options));
   if (options.folder.empty()) {
@@ -235,7 +240,8 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   }
   if (options.verify > 0) return VerifyStudy(std::move(options), signals, code);
   std::optional<Calibration> calibration;
-  if (options.study.processes) {  // before there is a folder, for delays that are too short
+  // Before there is a folder, for delays that are too short.
+  if (options.study.processes && !options.study.is_script) {
     RUBATO_ASSIGN_OR_RETURN(calibration, CalibrationOf(options.study, options.folder));
     RUBATO_RETURN_IF_ERROR(CheckCores(options.study, *calibration));
   }
@@ -282,18 +288,19 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
 
 Flags FlagsOf(Options* options) {
   Study& study = options->study;
-  Flags flags("rubato bench convergence",
-              "Compares modes: which reaches a target first on this job, and what it costs in "
-              "accuracy. Trains the job in every mode with several seeds, with real gradients in "
-              "virtual time (rubato simulate), compares the modes seed by seed, and says which are "
-              "faster, which slower and which cannot be told apart. After an interruption the same "
-              "command goes on where it stopped.",
-              {"rubato bench convergence configs/bench/straggler.yaml --out study",
-               "rubato bench convergence configs/quickstart.yaml --mode sync --mode async \\\n"
-               "      --target eval/accuracy=0.95 --speeds exponential --seeds 6 --out study",
-               "rubato bench convergence job.yaml --mode sync --mode bounded,staleness=3 "
-               "--mode sync@12%+async \\\n"
-               "      --target eval/loss=0.3 --workers 4,8 --out study"});
+  Flags flags(
+      "rubato bench convergence",
+      "Compares modes: which reaches a target first on this job, and what it costs in "
+      "accuracy. Trains the job in every mode with several seeds, with real gradients in "
+      "virtual time (rubato simulate), compares the modes seed by seed, and says which are "
+      "faster, which slower and which cannot be told apart. A job whose model is in a script "
+      "needs --processes. After an interruption the same command goes on where it stopped.",
+      {"rubato bench convergence configs/bench/straggler.yaml --out study",
+       "rubato bench convergence configs/quickstart.yaml --mode sync --mode async \\\n"
+       "      --target eval/accuracy=0.95 --speeds exponential --seeds 6 --out study",
+       "rubato bench convergence job.yaml --mode sync --mode bounded,staleness=3 "
+       "--mode sync@12%+async \\\n"
+       "      --target eval/loss=0.3 --workers 4,8 --out study"});
   flags.AddPositional(&study.config, "CONFIG.yaml",
                       "the job; or a study: a file with the key config, which names the job, and "
                       "keys named as these flags; flags that are typed, too, take precedence");

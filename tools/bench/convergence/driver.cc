@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -128,7 +129,8 @@ absl::Status Driver::StartCell(CellPool* pool, size_t index) {
 absl::Status Driver::Finish(const CellPool::Ended& ended) {
   const Cell& cell = cells_[ended.cell];
   CellResult result;
-  const absl::StatusOr<CellResult> read = ReadCell(RunFolderOf(cell), study_.target);
+  const absl::StatusOr<CellResult> read =
+      ReadCell(RunFolderOf(cell), study_.target, study_.is_script);
   if (read.ok() && (ended.exit_code == 0 || !read->diverged.empty())) {
     result = *read;
   } else if (ended.exit_code == 0) {
@@ -143,10 +145,10 @@ absl::Status Driver::Finish(const CellPool::Ended& ended) {
   nlohmann::ordered_json measured;
   measured["wall_seconds"] = ended.wall_seconds;
   measured["cpu_seconds"] = ended.cpu_seconds;
+  measured["cores"] = std::thread::hardware_concurrency();
   measured["peak_bytes"] = ended.peak_bytes;
   measured["disk_bytes"] = SizeOf(RunFolderOf(cell));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("cells/" + cell.name + ".measured.json"),
-                                             JsonText(measured) + "\n"));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(MeasuredOf(cell), JsonText(measured) + "\n"));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(ResultOf(cell), ResultJson(result) + "\n"));
   std::error_code error;
   for (const char* large : {"/checkpoints", "/parameters.safetensors"}) {
@@ -195,7 +197,13 @@ absl::StatusOr<int> Driver::Run(SignalWatcher* signals) {
 std::vector<DoneCell> Driver::Done() const {
   std::vector<DoneCell> done;
   for (size_t i = 0; i < cells_.size(); ++i) {
-    if (results_[i].has_value()) done.push_back({cells_[i], *results_[i]});
+    if (!results_[i].has_value()) continue;
+    done.push_back({cells_[i], *results_[i]});
+    const nlohmann::json measured = ParseJson(ReadSmallFile(MeasuredOf(cells_[i])).value_or(""));
+    if (!measured.is_object()) continue;
+    done.back().result.load = {NumberAt(measured, "wall_seconds"),
+                               NumberAt(measured, "cpu_seconds"),
+                               static_cast<int>(NumberAt(measured, "cores"))};
   }
   return done;
 }
@@ -204,8 +212,7 @@ absl::Status Driver::WriteResults(const std::string& command) const {
   const std::vector<DoneCell> done = Done();
   std::string measured;
   for (const DoneCell& cell : done) {
-    const absl::StatusOr<std::string> text =
-        ReadSmallFile(Path("cells/" + cell.cell.name + ".measured.json"));
+    const absl::StatusOr<std::string> text = ReadSmallFile(MeasuredOf(cell.cell));
     if (!text.ok()) continue;
     absl::StrAppend(&measured, "{\"cell\":", JsonText(nlohmann::json(cell.cell.name)), ",",
                     text->substr(1));

@@ -41,6 +41,9 @@ class Driver {
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
   std::string RunFolderOf(const Cell& cell) const { return Path("cells/" + cell.name); }
   std::string ResultOf(const Cell& cell) const { return Path("cells/" + cell.name + ".json"); }
+  std::string MeasuredOf(const Cell& cell) const {
+    return Path("cells/" + cell.name + ".measured.json");
+  }
   std::string LogOf(const Cell& cell) const { return Path("cells/" + cell.name + ".log"); }
 
   absl::Status CheckFolder() const;

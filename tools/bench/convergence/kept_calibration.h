@@ -14,7 +14,7 @@
 namespace rubato {
 
 // Whether `study` lacks a time. With real processes, the times are needed to check that the cores
-// suffice.
+// suffice; those of a script cannot be measured before it runs.
 bool NeedsCalibration(const Study& study);
 
 std::string CalibrationFile(const std::string& folder);

@@ -137,9 +137,9 @@ std::string SpeedText(const Study& study, const ModeVerdict& verdict, const Mode
     case ModeVerdict::Speed::kTooEasy:
       return absl::StrFormat(
           "reaches %s by the first evaluation in %d of %d runs (%s in %d), so when is not known: "
-          "set a harder target, or more --evaluations",
+          "set a harder target, or %s",
           TargetText(study.target), verdict.at_first, verdict.pairs, study.baseline,
-          baseline.at_first);
+          baseline.at_first, study.is_script ? "test more often" : "more --evaluations");
     case ModeVerdict::Speed::kBaselineNotReached:
       return absl::StrFormat(
           "reaches %s in %d of %d runs; %s, with which it would be compared, in "
@@ -311,6 +311,29 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
   return text;
 }
 
+namespace {
+
+// Where runs kept the cores busy, what they took is time that processes waited for cores; of a
+// script that is known afterwards. "" where they did not.
+std::string BusyText(const Study& study, const std::vector<DoneCell>& cells) {
+  if (!study.is_script) return "";
+  double wall = 0, cpu = 0, of_cores = 0;
+  for (const DoneCell& cell : cells) {
+    const RunLoad& load = cell.result.load;
+    wall += load.wall_seconds;
+    cpu += load.cpu_seconds;
+    of_cores += load.wall_seconds * load.cores;
+  }
+  if (!(cpu > kBusyShare * of_cores) || of_cores == 0) return "";
+  return absl::StrFormat(
+      "Do not trust the times: the runs kept %.3g cores busy for %.0f %% of the time, so processes "
+      "waited for cores, as they would not on machines of their own. Samples to the target and the "
+      "metric at the end depend on times only by the staleness of updates.",
+      of_cores / wall, 100 * cpu / of_cores);
+}
+
+}  // namespace
+
 std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells) {
   std::vector<std::string> sentences, flips;
   std::set<double> repeated_at;  // other computing times, at which something was judged again
@@ -347,6 +370,7 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
                                      " times the computing time."));
   }
   sentences.insert(sentences.end(), flips.begin(), flips.end());
+  if (const std::string busy = BusyText(study, cells); !busy.empty()) sentences.push_back(busy);
   return sentences;
 }
 
@@ -371,7 +395,9 @@ std::string Conditions(const Study& study) {
         study.compute.empty()
             ? "not delayed"
             : absl::StrCat(study.compute, " of delay for a micro-batch, speeds ", speeds),
-        ". Seconds are of training, and differ from run to run.");
+        ". Seconds are of training, and differ from run to run",
+        study.is_script ? "; a test of the script takes the time of the worker that runs it."
+                        : ".");
   }
   return absl::StrCat("In virtual time: speeds ", speeds, ", ", or_default(study.compute, "10ms"),
                       " for a micro-batch, ", or_default(study.apply, "unlimited"),
@@ -382,6 +408,7 @@ std::string Conditions(const Study& study) {
 }
 
 std::string Repeatable(const Study& study) {
+  if (study.is_script) return "Its bits are those of the script's libraries, which are not known.";
   return study.processes ? absl::StrCat("It computed on ", study.numerics, ".")
                          : absl::StrCat("results.jsonl is the same wherever workers compute on ",
                                         study.numerics, ".");

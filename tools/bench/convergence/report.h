@@ -35,6 +35,9 @@ std::string ResultLine(const Study& study, const DoneCell& cell);
 std::string ResultsJsonl(const Study& study, const std::vector<DoneCell>& cells);
 std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells);
 
+// Of the cores' time: if a script's runs compute for more of it, they measure contention for cores.
+constexpr double kBusyShare = 0.7;
+
 // The verdicts as sentences, one for each mode but the baseline and each cluster.
 std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells);
 

@@ -185,10 +185,17 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
       {"table", {{"titles", table.titles}, {"rows", table.rows}}},
       {"tableNote", std::string(kTableNote)},
       {"how",
-       absl::StrFormat("%d seeds; each run is evaluated about %d times on the validation split. "
-                       "One with the same seed has the same order of samples, initial "
-                       "parameters and draws of speeds in every mode. %s",
-                       study.seeds, study.evaluations, Repeatable(study))},
+       study.is_script
+           ? absl::StrFormat(
+                 "%d seeds; each run is tested where the script calls job.evaluate. One "
+                 "with the same seed has the same order of samples, draws of speeds and "
+                 "job.seed in every mode. %s",
+                 study.seeds, Repeatable(study))
+           : absl::StrFormat(
+                 "%d seeds; each run is evaluated about %d times on the validation split. One with "
+                 "the same seed has the same order of samples, initial parameters and draws of "
+                 "speeds in every mode. %s",
+                 study.seeds, study.evaluations, Repeatable(study))},
       {"command", command},
   };
   return Document({"rubato bench convergence", kReportStyle, kReportHtml, kReportScript}, data);

@@ -236,6 +236,25 @@ TEST_F(ReportTest, TimesAreSharesOfAllWorkers) {
   EXPECT_THAT(TimesMarkdown(study_, cells_), HasSubstr("| 20 to 80 | in waiting | 40 |\n"));
 }
 
+TEST_F(ReportTest, SaysWhereAScriptsTimesAreOfContention) {
+  study_.processes = study_.is_script = true;
+  const auto with_load = [&](double cpu_seconds) {
+    for (DoneCell& cell : cells_) cell.result.load = {100, cpu_seconds, 4};
+    return Verdicts(study_, cells_).back();
+  };
+  EXPECT_THAT(with_load(100), HasSubstr("async is faster than sync"));
+  EXPECT_THAT(with_load(360), AllOf(HasSubstr("Do not trust the times: the runs kept 4 cores busy "
+                                              "for 90 % of the time, so processes waited"),
+                                    HasSubstr("Samples to the target and the metric at the end "
+                                              "depend on times only by the staleness")));
+  const std::string report = ReportMarkdown(study_, cells_, "rubato bench convergence");
+  EXPECT_THAT(report, AllOf(HasSubstr("\n* Do not trust the times"),
+                            HasSubstr("the script's libraries, which are not known")));
+  // What nobody has measured says nothing.
+  for (DoneCell& cell : cells_) cell.result.load = {};
+  EXPECT_THAT(Verdicts(study_, cells_), ::testing::SizeIs(1));
+}
+
 class ReadCellTest : public ::testing::Test {
  protected:
   ReadCellTest() : folder_(::testing::TempDir() + "/run") {
@@ -272,6 +291,25 @@ TEST_F(ReadCellTest, HasWhatTheSummaryTells) {
   const absl::StatusOr<CellResult> again = ParseResult(line);
   RUBATO_ASSERT_OK(again);
   EXPECT_EQ(ResultJson(*again), line);
+}
+
+// A script has one test, which it runs at the end, too.
+TEST_F(ReadCellTest, AScriptsTestAtTheEndIsItsLastEvaluation) {
+  Write("metrics.jsonl",
+        "{\"kind\":\"train\",\"step\":1,\"samples\":50,\"time\":5,\"loss\":1}\n"
+        "{\"kind\":\"eval\",\"step\":1,\"samples\":50,\"time\":5,\"accuracy\":0.5}\n"
+        "{\"kind\":\"train\",\"step\":2,\"samples\":100,\"time\":10,\"loss\":1}\n"
+        "{\"kind\":\"test\",\"step\":2,\"samples\":100,\"time\":11,\"accuracy\":0.9}\n");
+  Write("summary.json", "{\"seconds\":10,\"digest\":\"d\",\"test_accuracy\":0.9}");
+  const absl::StatusOr<CellResult> result = ReadCell(folder_, target_, /*is_script=*/true);
+  RUBATO_ASSERT_OK(result);
+  EXPECT_DOUBLE_EQ(result->outcome.samples, 75);
+  EXPECT_DOUBLE_EQ(result->outcome.seconds, 7.5);
+  EXPECT_THAT(result->outcome.last, ::testing::Optional(0.9));
+  EXPECT_EQ(result->test, std::nullopt);
+  EXPECT_THAT(ReadCell(folder_, {"eval/loss", 0.3, false}, /*is_script=*/true),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      HasSubstr("no eval/loss before its end: expected that job.evaluate")));
 }
 
 TEST_F(ReadCellTest, ADivergedRunSaysSoInItsSummary) {

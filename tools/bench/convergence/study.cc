@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <iterator>
+#include <optional>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -30,6 +34,8 @@ namespace {
 // Lines of training metrics between two evaluations: from them the training time of an evaluation
 // is read.
 constexpr int64_t kLinesOfAnEvaluation = 10;
+
+constexpr uintmax_t kMaxScriptBytes = 1 << 20;
 
 // Runs of values whose texts are alike would share a folder.
 template <typename T>
@@ -83,6 +89,46 @@ absl::Status CheckProcesses(const Study& study) {
   return absl::OkStatus();
 }
 
+absl::Status CheckScriptStudy(const Study& study) {
+  if (!study.processes) {
+    return absl::InvalidArgumentError(
+        "the job's model is a script's, whose gradients cannot be simulated: add --processes, "
+        "which "
+        "trains in real processes of this machine");
+  }
+  if (!study.learning_rates.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--learning-rates: found ", absl::StrJoin(study.learning_rates, ","),
+                     ", expected none: the optimizer is the script's, and its rate with it"));
+  }
+  if (study.evaluations != kEvaluations) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--evaluations: found %d, expected none: a script is tested where it calls job.evaluate "
+        "and the job's evaluation.every says so",
+        study.evaluations));
+  }
+  return absl::OkStatus();
+}
+
+// In one unit, if the job alone tells: an epoch's samples, the script does.
+std::optional<double> InSteps(const proto::Point& point, const proto::Job& job) {
+  if (point.has_steps()) return static_cast<double>(point.steps());
+  if (!point.has_samples()) return std::nullopt;
+  return static_cast<double>(point.samples()) / static_cast<double>(job.train().batch_size());
+}
+
+// A time to the target is read between two tests, of which the last is at the end.
+absl::Status CheckScriptTests(const proto::Job& job) {
+  const proto::Point &until = job.train().until(), &every = job.evaluation().every();
+  const bool by_epochs = until.has_epochs() && every.has_epochs();
+  const std::optional<double> end = by_epochs ? until.epochs() : InSteps(until, job);
+  const std::optional<double> between = by_epochs ? every.epochs() : InSteps(every, job);
+  if (!end.has_value() || !between.has_value() || *between < *end) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "evaluation.every: a run would be tested at its end alone, expected some tests before, "
+      "between which the target is reached; 40 tell the time well");
+}
+
 absl::Status CheckStudy(const Study& study) {
   if (study.modes.size() < 2) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -127,6 +173,7 @@ absl::Status CheckStudy(const Study& study) {
   RUBATO_RETURN_IF_ERROR(CheckDistinct("--compute-scales", study.compute_scales));
   RUBATO_RETURN_IF_ERROR(CheckDistinct("--speeds", study.speeds));
   RUBATO_RETURN_IF_ERROR(CheckPace(study));
+  if (study.is_script) RUBATO_RETURN_IF_ERROR(CheckScriptStudy(study));
   if (study.processes) RUBATO_RETURN_IF_ERROR(CheckProcesses(study));
   std::vector<double> rates;
   for (const std::string& rate : study.learning_rates) {
@@ -213,7 +260,9 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
     return absl::InvalidArgumentError(
         "train.until is a time, which modes use differently: expected epochs, steps or samples");
   }
-  if (study.target.metric == "eval/accuracy" && !IsClassification(job.loss().name())) {
+  if (study.is_script) {
+    RUBATO_RETURN_IF_ERROR(CheckScriptTests(job));
+  } else if (study.target.metric == "eval/accuracy" && !IsClassification(job.loss().name())) {
     return absl::InvalidArgumentError(
         "--target: found eval/accuracy, expected eval/loss=NUMBER: the job has no classes");
   }
@@ -224,10 +273,12 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
     if (!value->empty()) maker.common_.insert(maker.common_.end(), {flag, *value});
   }
   std::vector<std::string>& set = maker.set_ = study.set;
-  if (!job.data().has_validation()) set.push_back("data.validation=0.1");
   const double evaluations = static_cast<double>(study.evaluations);
-  set.push_back("evaluation.split=validation");
-  set.push_back(absl::StrCat("evaluation.every=", PointAt(maker.until_, 1 / evaluations)));
+  if (!study.is_script) {
+    if (!job.data().has_validation()) set.push_back("data.validation=0.1");
+    set.push_back("evaluation.split=validation");
+    set.push_back(absl::StrCat("evaluation.every=", PointAt(maker.until_, 1 / evaluations)));
+  }
   set.push_back(absl::StrCat("metrics.every=",
                              PointAt(maker.until_, 1 / (evaluations * kLinesOfAnEvaluation))));
   set.push_back("metrics.tensorboard=false");
@@ -353,6 +404,16 @@ absl::StatusOr<std::string> StudyJson(const Study& study) {
   json["name"] = job.name();
   json["job"] = JobDigest(job);
   json["numerics"] = study.numerics;
+  for (const std::string& word : job.script()) {
+    std::error_code error;
+    // Larger ones are programs, such as Python, or data.
+    if (!std::filesystem::is_regular_file(word, error) ||
+        std::filesystem::file_size(word, error) > kMaxScriptBytes) {
+      continue;
+    }
+    RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(word));
+    json["script"].push_back(Sha256Hex(text));
+  }
   json["set"] = study.set;
   json["modes"] = study.modes;
   json["baseline"] = study.baseline;

@@ -15,6 +15,8 @@
 
 namespace rubato {
 
+constexpr int64_t kEvaluations = 40;
+
 // As typed, but for what is filled in.
 struct Study {
   std::string config;
@@ -25,10 +27,12 @@ struct Study {
   std::vector<std::string> learning_rates;  // to choose from for each mode; empty: the job's
   int seeds = 10;
   Target target;
-  int64_t evaluations = 40;  // of a run
+  int64_t evaluations = kEvaluations;  // of a run
   // Runs are real processes of this machine, whose computations are delayed by `compute` for each
   // micro-batch, if that is given. Else they are simulated.
   bool processes = false;
+  // The job's model is a script's (IsScript), which decides when a run is evaluated, and on what.
+  bool is_script = false;
   // Of `rubato simulate`, passed on as they are. Modes are compared at each of `speeds`; empty: at
   // those of workers that are alike.
   std::vector<std::string> speeds;

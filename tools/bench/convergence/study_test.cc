@@ -1,7 +1,10 @@
 #include "tools/bench/convergence/study.h"
 
 #include <fstream>
+#include <tuple>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -11,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -191,6 +195,68 @@ TEST_F(CellsOfTest, RefusesWhatEachRunWouldBeRefusedFor) {
   study_.workers = {4, 2};
   study_.speeds = {"straggler:worker=3"};
   EXPECT_THAT(CellsOf(study_), IsError(absl::StatusCode::kInvalidArgument, HasSubstr("worker")));
+}
+
+class ScriptCellsTest : public CellsOfTest {
+ protected:
+  ScriptCellsTest() {
+    script_ = ::testing::TempDir() + "/train.py";
+    std::ofstream(script_) << "import rubato\n";
+    std::ofstream(study_.config)
+        << "version: 1\nname: study\ncluster: {workers: 2}\n"
+           "script: [python3, "
+        << script_
+        << "]\n"
+           "train: {batch_size: 64, micro_batches: 4, until: {epochs: 5}}\n";
+    study_.is_script = study_.processes = true;
+  }
+
+  std::string Refusal() const { return std::string(CellsOf(study_).status().message()); }
+
+  std::string script_;
+};
+
+TEST_F(ScriptCellsTest, HaveNoKeyThatIsTheScripts) {
+  study_.compute = "20ms";
+  study_.speeds = {"exponential"};
+  const absl::StatusOr<std::vector<Cell>> cells = CellsOf(study_);
+  RUBATO_ASSERT_OK(cells);
+  ASSERT_THAT(*cells, SizeIs(6));
+  EXPECT_THAT((*cells)[5].arguments,
+              ElementsAre("train", study_.config, "--speeds", "exponential", "--compute", "20ms",
+                          "--set", "metrics.every={epochs: 0.012500000000000001}", "--set",
+                          "metrics.tensorboard=false", "--set", "checkpoint.keep_last=1", "--set",
+                          "cluster.address=127.0.0.1:0", "--set", "consistency={mode: async}",
+                          "--set", "cluster.workers=2", "--set", "seed=2"));
+}
+
+TEST_F(ScriptCellsTest, AreRefusedWhereTheScriptDecides) {
+  const Study sound = study_;
+  study_.processes = false;
+  EXPECT_THAT(Refusal(), HasSubstr("cannot be simulated: add --processes"));
+  study_ = sound;
+  study_.learning_rates = {"0.1", "0.2"};
+  EXPECT_THAT(Refusal(), StartsWith("--learning-rates: found 0.1,0.2, expected none"));
+  study_ = sound;
+  study_.evaluations = 20;
+  EXPECT_THAT(Refusal(), StartsWith("--evaluations: found 20, expected none"));
+  study_ = sound;
+  for (const auto& [until, every, is_sound] : {std::tuple("{epochs: 2}", "{epochs: 1}", true),
+                                               {"{epochs: 1}", "{epochs: 1}", false},
+                                               {"{steps: 10}", "{samples: 640}", false},
+                                               {"{samples: 641}", "{steps: 10}", true},
+                                               {"{steps: 10}", "{epochs: 9}", true}}) {
+    study_.set = {absl::StrCat("train.until=", until), absl::StrCat("evaluation.every=", every)};
+    EXPECT_EQ(Refusal().empty(), is_sound) << until << " " << every << " " << Refusal();
+    EXPECT_EQ(absl::StartsWith(Refusal(), "evaluation.every: a run would be tested"), !is_sound);
+  }
+}
+
+TEST_F(ScriptCellsTest, AreOthersWhenTheScriptHasChanged) {
+  const absl::StatusOr<std::string> first = StudyJson(study_);
+  RUBATO_ASSERT_OK(first);
+  std::ofstream(script_, std::ios::app) << "import torch\n";
+  EXPECT_THAT(StudyJson(study_), Not(Yields(*first)));
 }
 
 // Its results would be those of two jobs.
