@@ -4,6 +4,7 @@ Usage: convergence_test.py RUBATO   (the binary). Needs Debian's python3-torch; 
 """
 
 import json
+import os
 import signal
 import subprocess
 import unittest
@@ -118,7 +119,11 @@ class ConvergenceTest(WithPrograms):
         self.assertIn("each run is tested where the script calls job.evaluate.", (study / "report.html").read_text())
         self.assertFalse((study / "calibration.json").exists())
         for line in (study / "measured.jsonl").read_text().splitlines():
-            self.assertGreater(json.loads(line)["cpu_seconds"], 0)
+            measured = json.loads(line)
+            own = measured["cpu_seconds"] / measured["wall_seconds"] / os.cpu_count()
+            self.assertGreater(own, 0)
+            self.assertGreaterEqual(measured["busy"], 0.99 * own)
+            self.assertLessEqual(measured["busy"], 1)
         # Its files are what is compared.
         (self.folder / "train.py").write_text(SCRIPT + "print('done')\n")
         self.assertIn("error: study holds another study", self.study("--processes", "--out", "study", code=2))

@@ -16,12 +16,6 @@
 
 namespace rubato {
 
-// What a run took of a machine with so many cores.
-struct RunLoad {
-  double wall_seconds = 0, cpu_seconds = 0;
-  int cores = 0;  // 0: not known
-};
-
 struct CellResult {
   std::string error;     // why there is no outcome, if there is none
   std::string diverged;  // which loss or gradient was not finite, if that ended it
@@ -34,7 +28,8 @@ struct CellResult {
   std::vector<WorkerTime> workers;  // by number
   std::optional<double> test;       // the target's metric, of the test split, at the end
   std::string digest;               // of the final parameters; empty if the run diverged
-  RunLoad load;                     // no part of the result as JSON
+  // The share of the time that the cores of the machine were busy; no part of the result as JSON.
+  std::optional<double> busy;
 };
 
 // A cell that has run.

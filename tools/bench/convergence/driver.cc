@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <system_error>
@@ -35,6 +36,16 @@ int64_t SizeOf(const std::string& folder) {
     if (entry.is_regular_file(error)) bytes += static_cast<int64_t>(entry.file_size(error));
   }
   return bytes;
+}
+
+// Of the cores, while the cell ran: with whatever else ran on this machine at a normal priority,
+// but no less than the cell itself, which may have been given some of the cores or a low priority.
+double BusyShare(const Pace::Processors& begin, const CellPool::Ended& ended) {
+  const Pace::Processors end = ReadProcessors();
+  const double all = end.all - begin.all;
+  const double cores = std::max(1U, std::thread::hardware_concurrency());
+  const double own = ended.cpu_seconds / std::max(1e-9, ended.wall_seconds * cores);
+  return std::min(1.0, std::max(own, all > 0 ? (end.others - begin.others) / all : 0));
 }
 
 // Those of `before`, if two studies as JSON differ by nothing else; else "".
@@ -123,6 +134,7 @@ absl::Status Driver::StartCell(CellPool* pool, size_t index) {
   std::vector<std::string> arguments = cell.arguments;
   arguments.insert(arguments.end(), {"--run-dir", RunFolderOf(cell)});
   fs::create_directories(RunFolderOf(cell), error);
+  began_with_[index] = ReadProcessors();
   return pool->Start(index, arguments, LogOf(cell));
 }
 
@@ -145,7 +157,7 @@ absl::Status Driver::Finish(const CellPool::Ended& ended) {
   nlohmann::ordered_json measured;
   measured["wall_seconds"] = ended.wall_seconds;
   measured["cpu_seconds"] = ended.cpu_seconds;
-  measured["cores"] = std::thread::hardware_concurrency();
+  measured["busy"] = BusyShare(began_with_[ended.cell], ended);
   measured["peak_bytes"] = ended.peak_bytes;
   measured["disk_bytes"] = SizeOf(RunFolderOf(cell));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(MeasuredOf(cell), JsonText(measured) + "\n"));
@@ -200,10 +212,7 @@ std::vector<DoneCell> Driver::Done() const {
     if (!results_[i].has_value()) continue;
     done.push_back({cells_[i], *results_[i]});
     const nlohmann::json measured = ParseJson(ReadSmallFile(MeasuredOf(cells_[i])).value_or(""));
-    if (!measured.is_object()) continue;
-    done.back().result.load = {NumberAt(measured, "wall_seconds"),
-                               NumberAt(measured, "cpu_seconds"),
-                               static_cast<int>(NumberAt(measured, "cores"))};
+    if (measured.contains("busy")) done.back().result.busy = NumberAt(measured, "busy");
   }
   return done;
 }

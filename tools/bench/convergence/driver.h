@@ -3,6 +3,7 @@
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_DRIVER_H_
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/process_exit.h"
+#include "server/process/pace.h"
 #include "tools/bench/convergence/cell_pool.h"
 #include "tools/bench/convergence/cell_result.h"
 #include "tools/bench/convergence/study.h"
@@ -58,6 +60,7 @@ class Driver {
   const size_t jobs_;
   std::vector<Cell> cells_;
   std::vector<std::optional<CellResult>> results_;
+  std::map<size_t, Pace::Processors> began_with_;  // by cell, when it began
   int lock_ = -1;
   absl::Time begun_;
   size_t done_before_ = 0, done_ = 0;

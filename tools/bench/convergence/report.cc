@@ -313,23 +313,20 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
 
 namespace {
 
-// Where runs kept the cores busy, what they took is time that processes waited for cores; of a
-// script that is known afterwards. "" where they did not.
+// Where the cores were busy, what runs took is time that processes waited for them; of a script
+// that is known afterwards. "" where they were not.
 std::string BusyText(const Study& study, const std::vector<DoneCell>& cells) {
   if (!study.is_script) return "";
-  double wall = 0, cpu = 0, of_cores = 0;
+  std::vector<double> busy;
   for (const DoneCell& cell : cells) {
-    const RunLoad& load = cell.result.load;
-    wall += load.wall_seconds;
-    cpu += load.cpu_seconds;
-    of_cores += load.wall_seconds * load.cores;
+    if (cell.result.busy.has_value()) busy.push_back(*cell.result.busy);
   }
-  if (!(cpu > kBusyShare * of_cores) || of_cores == 0) return "";
+  if (busy.empty() || Median(busy) < kBusyShare) return "";
   return absl::StrFormat(
-      "Do not trust the times: the runs kept %.3g cores busy for %.0f %% of the time, so processes "
-      "waited for cores, as they would not on machines of their own. Samples to the target and the "
-      "metric at the end depend on times only by the staleness of updates.",
-      of_cores / wall, 100 * cpu / of_cores);
+      "Do not trust the times: the cores of this machine were busy for %.0f %% of them, so "
+      "processes waited for cores, as they would not on machines of their own. Samples to the "
+      "target and the metric at the end depend on times only by the staleness of updates.",
+      100 * Median(busy));
 }
 
 }  // namespace
