@@ -93,8 +93,7 @@ absl::Status CheckScriptStudy(const Study& study) {
   if (!study.processes) {
     return absl::InvalidArgumentError(
         "the job's model is a script's, whose gradients cannot be simulated: add --processes, "
-        "which "
-        "trains in real processes of this machine");
+        "which trains in real processes of this machine");
   }
   if (!study.learning_rates.empty()) {
     return absl::InvalidArgumentError(
