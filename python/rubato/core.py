@@ -33,6 +33,7 @@ import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from .errors import Ended, Error, Refused
+from .figures import Figures
 
 _LENGTH = struct.Struct("<I")
 _READ = 1 << 16  # bytes
@@ -189,9 +190,10 @@ class Worker:
         self._send(f'{{"kind": "give", "id": {work.id}, "loss_sum": {_text(loss_sum)}, "weight": {weight}, '
                    f'"in_place": {in_place}}}')
 
-    def tested(self, loss: Optional[float], accuracy: Optional[float]) -> None:
-        """Reports the means of a test of the current parameters."""
-        self._say({"kind": "tested", "loss": _number(loss), "accuracy": _number(accuracy)})
+    def tested(self, figures: Figures) -> None:
+        """Reports what a test of the current parameters has found."""
+        self._say({"kind": "tested", "loss": _number(figures.loss), "accuracy": _number(figures.accuracy),
+                   "figures": {name: _number(value) for name, value in figures.others.items()}})
 
     def leave(self) -> None:
         self._say({"kind": "leave"})

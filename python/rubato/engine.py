@@ -15,6 +15,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 from . import core, seeds
 from .errors import Refused
+from .figures import Figures
 
 _MOST_WEIGHT = 2**32 - 1  # as Frame::weight
 
@@ -182,19 +183,19 @@ class Engine:
             loss *= self._weight
         self.worker.give(self.work, loss, self._weight)
 
-    def tested(self, loss: Optional[float], accuracy: Optional[float]) -> None:
-        """Reports the means of a test of the current parameters. That completes the final ones."""
+    def tested(self, figures: Figures) -> None:
+        """Reports what a test has found of the current parameters. That completes the final ones."""
         if self._state is _State.FINAL:
-            self.worker.tested(loss, accuracy)
+            self.worker.tested(figures)
             self._next()
         elif self._state is _State.FRESH and self.work.tests:
             self.work.tests = False
-            self.worker.tested(loss, accuracy)
+            self.worker.tested(figures)
 
     def settle(self) -> None:
         """The script continues after the final parameters without a test."""
         if self._state is _State.FINAL:
-            self.tested(None, None)
+            self.tested(Figures())
 
     @property
     def step(self) -> int:

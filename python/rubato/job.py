@@ -6,14 +6,12 @@ import math
 import os
 import pathlib
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
-from . import core, length, seeds, server, threads
+from . import core, figures, length, seeds, server, threads
 from .engine import Engine
 from .errors import Error, Refused, tell_by_exit_code, warn
 from .sampler import Order, wanted_rank
-
-_ROUNDING = 1e-5  # of a sum of many parts, in float32
 
 
 def join(job: Optional[Dict[str, Any]] = None, *, epochs: Optional[float] = None, **settings: Any) -> "Job":
@@ -188,9 +186,9 @@ class Job(server.Commands):
         All workers call it, for example at the end of each epoch. During the test the model is in eval mode and no
         gradients are recorded; random numbers drawn in it do not affect the training. A test that changes the
         parameters, for example to averages, must restore them. `loss` and `accuracy` in its result (means over the
-        samples, the accuracy a fraction) are reported to the job where a test is due (evaluation.every); what it
-        returns elsewhere, and other values, are only for the script. Returns the result, or None in the workers
-        where `test` was not run: check for that before you use it.
+        samples, the accuracy a fraction) and other real numbers, by their names, are reported to the job where a test
+        is due (evaluation.every); what it returns elsewhere is only for the script. Returns the result, or None in the
+        workers where `test` was not run: check for that before you use it.
         """
         engine = self._prepared_with_model("job.evaluate", "test")
         if self._evaluating:
@@ -200,34 +198,18 @@ class Job(server.Commands):
             return None
         self._evaluating = True
         try:
-            figures = self._run_test(test)
+            result = self._run_test(test)
         finally:
             self._evaluating = False
         self._layout.restore()  # the test may have changed them for a while
         engine.reload()
-        engine.tested(*self._figures(figures))
-        return figures
-
-    def _figures(self, figures: Any) -> Tuple[Optional[float], Optional[float]]:
-        """The loss and the accuracy that a test has returned."""
-        if figures is None:
-            return None, None
-        if not isinstance(figures, Mapping):
-            raise Refused(f"job.evaluate's test returned a {type(figures).__name__}, expected None or a dictionary "
-                          "such as {'accuracy': 0.9}")
-        others = sorted(str(name) for name in figures if name not in ("loss", "accuracy"))
-        if others and not self._has_warned:
+        told = figures.of(result)
+        warning = figures.left_out(result, told)
+        if warning and not self._has_warned:
             self._has_warned = True
-            warn(f"the job keeps a test's loss and accuracy, the script alone: {', '.join(others)}")
-        accuracy = _as_float(figures.get("accuracy"))
-        if accuracy is not None and math.isnan(accuracy):  # of no samples
-            accuracy = None
-        if accuracy is not None:
-            if not -_ROUNDING <= accuracy <= 1 + _ROUNDING:
-                raise Refused(f"job.evaluate's test returned accuracy={accuracy:g}, expected a fraction from 0 to 1, "
-                              "not a percentage")
-            accuracy = min(1.0, max(0.0, accuracy))
-        return _as_float(figures.get("loss")), accuracy
+            warn(warning)
+        engine.tested(told)
+        return result
 
     def _run_test(self, test: Callable[[], Optional[Dict[str, float]]]) -> Optional[Dict[str, float]]:
         import torch
@@ -352,10 +334,6 @@ def _print_by_lines() -> None:
     """What the script prints goes to a log, which `rubato train` follows: line by line, as on a terminal."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # and not what a notebook or a test has put in its place
         sys.stdout.reconfigure(line_buffering=True)
-
-
-def _as_float(value: Any) -> Optional[float]:
-    return None if value is None else float(value)
 
 
 def _own_job(given: Dict[str, Any], batch: int) -> Dict[str, Any]:

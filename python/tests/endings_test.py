@@ -8,9 +8,13 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 
 from programs import HERE, PROGRAMS, PYTHON, TRAIN, WithPrograms, need_torch
 from skipped import run_cases
+
+sys.path.insert(0, str(HERE.parent))
+from rubato import figures
 
 need_torch("EndingsTest", "Ends")
 
@@ -293,6 +297,28 @@ class EndingsTest(WithPrograms):
         told = [(line["kind"], line["step"], line["accuracy"]) for line in lines if line["kind"] in ("eval", "test")]
         self.assertEqual(told[0], ("eval", 4, 0.5))
         self.assertEqual({(step, accuracy) for _, step, accuracy in told[1:]}, {(8, 1.0)})
+
+    def test_other_figures_of_tests_are_in_the_metrics_and_the_summary(self):
+        text = FAILING.replace("FAILS", "calls.append(0)").replace("for epoch", "calls = []\nfor epoch").replace(
+            'print("came', "    job.evaluate(lambda: {'f1': len(calls) / 8, 'worst': float('nan'), 'step': 7, "
+            "**({'late': 3} if len(calls) == 8 else {})})\nprint(\"came")
+        code, printed = self.train_text(text)
+        self.assertEqual(code, 0, printed)
+        run = self.folder / "runs" / "latest"
+        log = (run / "logs" / "worker-0.log").read_text()
+        self.assertEqual(log.count("of a test's figures the script alone keeps step; the job takes"), 1, log)
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        told = [(line["kind"], line["step"], line["loss"], line["f1"], line["worst"], line.get("late"))
+                for line in lines if line["kind"] in ("eval", "test")]
+        self.assertEqual(told, [("eval", 4, None, 0.5, None, None), ("test", 8, None, 1.0, None, 3)])
+        summary = json.loads((run / "summary.json").read_text())
+        self.assertEqual({name: summary[name] for name in summary if name.startswith("test_")},
+                         {"test_loss": None, "test_f1": 1.0, "test_worst": None, "test_late": 3})
+        # No figure takes a name that a line has.
+        self.assertLessEqual({name for line in lines for name in line} - {"f1", "worst", "late"}, figures._FIELDS)
+        events = b"".join(path.read_bytes() for path in run.glob("events.out.tfevents.*"))
+        self.assertIn(b"eval/f1", events)
+        self.assertIn(b"test/late", events)
 
     def test_where_nothing_is_left_the_last_epoch_comes_for_its_test(self):
         text = FAILING.replace("FAILS", "pass").replace('print("came', """    print("epoch", epoch)

@@ -561,9 +561,28 @@ at_hand = [torch.zeros(2)]
                               ("{'accuracy': float('nan')}", "None None"), ("None", "None None"), ("{}", "None None")):
             code, _, errors = self.run_script(test % figures)
             self.assertEqual((code, errors.splitlines()), (0, [f"tested {told}"] * 2))
-        code, _, errors = self.run_script(test % "{'loss': 2, 'f1': 0.5}")
-        self.assertEqual((code, errors.count("a test's loss and accuracy, the script alone: f1")),
-                         (0, 1), errors)
+
+    def test_other_figures_of_a_test_are_the_jobs_by_their_names(self):
+        test = LOOP + "        optimizer.step()\n    job.evaluate(lambda: %s)\n"
+        names = [f"n{i}" for i in range(33)]
+        taken = "'n' * 65: 1, '': 1, 'a-b': 1, 'ä': 1, 7: 1, 'kind': 1, 'samples_per_second': 1, 'word': '1', "
+        for figures, told, left in (
+                ("{'loss': 2, 'f1': 0.5, 'AUC_2': torch.tensor(1.5), 'n' * 64: 3, 'none': None}",
+                 f"2.0 None ('f1', 0.5) ('AUC_2', 1.5) ('{'n' * 64}', 3.0)", ""),
+                ("{'a': float('nan'), 'b': float('inf')}", "None None ('a', 'nan') ('b', 'inf')", ""),
+                ("{%s'many': torch.ones(2), 'huge': 10 ** 400, 'z': 1}" % taken, "None None ('z', 1.0)",
+                 ", ".join(sorted(["7", "", "a-b", "huge", "kind", "many", "n" * 65, "samples_per_second", "word",
+                                   "ä"]))),
+                (f"dict.fromkeys({names}, 1)", "None None " + " ".join(f"('{name}', 1.0)" for name in names[:32]),
+                 "n32")):
+            code, _, errors = self.run_script(test % figures)
+            lines = [line for line in errors.splitlines() if line.startswith("tested ")]
+            self.assertEqual((code, lines), (0, [f"tested {told}"] * 2), errors)
+            warnings = [line for line in errors.splitlines() if "the script alone keeps" in line]
+            self.assertEqual(len(warnings), 1 if left else 0, errors)
+            if left:
+                self.assertIn(f"of a test's figures the script alone keeps {left}; the job takes real numbers, at most "
+                              "32 beside loss and accuracy, by names of", warnings[0])
 
     def test_a_test_may_put_other_memory_in_place_of_parameters(self):
         swap = """

@@ -99,6 +99,8 @@ TEST_F(LiesTest, OtherMessagesOfAWorker) {
        {"evaluation.samples", [](auto* m) { m->mutable_evaluation()->set_samples(kHuge); }},
        {"evaluation.correct", [](auto* m) { m->mutable_evaluation()->set_correct(7); }},
        {"evaluation.judged", [](auto* m) { m->mutable_evaluation()->set_judged(kNan); }},
+       {"evaluation.others: found 1, expected 0 to 0",
+        [](auto* m) { m->mutable_evaluation()->add_others()->set_name("f1"); }},
        {"failure.exit_code", [](auto* m) { m->mutable_failure()->set_exit_code(-1); }},
        {"failure.exit_code", [](auto* m) { m->mutable_failure()->set_exit_code(0); }},
        {"not sent by a worker", [](auto* m) { m->mutable_stop_request(); }},

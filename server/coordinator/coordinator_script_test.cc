@@ -173,6 +173,37 @@ TEST_F(ScriptTest, TheEndNamesTheCommandThatGoesOnOnlyWhereItStartsTheScript) {
   }
 }
 
+TEST_F(ScriptTest, AFigureOfATestHasAFreeName) {
+  begin_.initial = true;
+  const std::string names =
+      "expected 1 to 64 letters, digits and underscores, and no name that a line of metrics has";
+  const std::map<std::vector<std::string>, std::string> lies = {
+      {{"loss"}, "evaluation.others: found loss, " + names},
+      {{"f1", "a/b"}, "evaluation.others: found a/b, " + names},
+      {{std::string(65, 'n')}, absl::StrCat("found ", std::string(65, 'n'), ", ", names)},
+      {{""}, "evaluation.others: found , " + names},
+      {std::vector<std::string>(33, "f1"), "evaluation.others: found 33, expected 0 to 32"},
+      {std::vector<std::string>(32, "f1"), ""},
+      {{"f1", "Top_5", std::string(64, 'n')}, ""}};
+  for (const auto& [told, reason] : lies) {
+    SCOPED_TRACE(reason);
+    sent_.clear();
+    StartScript();
+    AllRegister();
+    Opened();
+    proto::PeerMessage restored;
+    restored.mutable_shard_restored();
+    Receive(kOwnShard, restored);
+    Receive(1, restored);
+    proto::PeerMessage message;
+    message.mutable_evaluation()->set_samples(1);
+    for (const std::string& name : told) message.mutable_evaluation()->add_others()->set_name(name);
+    Receive(3, message);
+    EXPECT_EQ(sent_[3].back().stop().refused(), !reason.empty());
+    EXPECT_THAT(Reason(3), HasSubstr(reason));
+  }
+}
+
 TEST_F(ScriptTest, WorkersBringOneOptimizer) {
   StartScript();
   Receive(2, Script(0.5));

@@ -87,6 +87,7 @@ void Ending::OnFinalTest(const proto::EvaluationResult& evaluation, const Metric
   if (state_ != State::kTesting || evaluation.unit() != unit_) return;
   if (evaluation.has_loss_sum()) summary->test_loss = line.loss;
   summary->test_accuracy = line.accuracy;
+  summary->test_others = line.others;
   const std::optional<MetricsLine>& last = evaluations.last();
   if (last.has_value() && job_.evaluation().split() == proto::Evaluation::SPLIT_VALIDATION) {
     summary->validation_loss = last->loss;

@@ -88,7 +88,10 @@ TEST_F(EndingTest, AllWorkersOfAScriptHaveTheFinalParametersBeforeTheShardsRepor
   EXPECT_EQ(Sent(asks(false)), 2);
   proto::EvaluationResult result;
   result.set_unit(6);
-  ending.OnFinalTest(result, MetricsLine(), evaluations_, registry_, &summary_, &out_);
+  MetricsLine line;
+  line.others = {{"f1", 0.25}};
+  ending.OnFinalTest(result, line, evaluations_, registry_, &summary_, &out_);
+  EXPECT_EQ(summary_.test_others, line.others);
   EXPECT_FALSE(summary_.test_loss.has_value()) << "none was told";
   EXPECT_EQ(ending.state(), Ending::State::kTesting) << "worker 2 has nothing yet";
   registry_.Remove(4);

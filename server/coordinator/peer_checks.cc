@@ -12,6 +12,7 @@
 #include "common/space/flat_space.h"
 #include "common/space/sum_of_squares.h"
 #include "server/coordinator/value_pieces.h"
+#include "server/run/figures.h"
 
 namespace rubato {
 namespace {
@@ -24,6 +25,7 @@ constexpr size_t kMostText = 4096;  // bytes
 constexpr size_t kMostName = 256;
 constexpr int64_t kMostSlots = 8;  // of an optimizer
 constexpr double kMostSeconds = 1e9;
+constexpr int64_t kMostOthers = 32;
 constexpr int64_t kMostWeight = 4294967295;  // Frame::weight
 
 absl::Status Found(absl::string_view field, absl::string_view found, absl::string_view expected) {
@@ -130,6 +132,13 @@ absl::Status Check(const proto::EvaluationResult& evaluation, const PeerTerms& t
   RUBATO_RETURN_IF_ERROR(Count("evaluation.unit", evaluation.unit()));
   RUBATO_RETURN_IF_ERROR(In("evaluation.samples", evaluation.samples(), 0, kMostSamples));
   RUBATO_RETURN_IF_ERROR(Shares("evaluation.correct", evaluation.correct(), evaluation.samples()));
+  RUBATO_RETURN_IF_ERROR(
+      In("evaluation.others", evaluation.others_size(), 0, terms.is_script ? kMostOthers : 0));
+  for (const auto& other : evaluation.others()) {
+    if (IsFreeName(other.name())) continue;
+    return Found("evaluation.others", PeerText(other.name().substr(0, kMostName)),
+                 "1 to 64 letters, digits and underscores, and no name that a line of metrics has");
+  }
   return Shares("evaluation.judged", evaluation.judged(), evaluation.samples());
 }
 

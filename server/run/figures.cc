@@ -1,5 +1,9 @@
 #include "server/run/figures.h"
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+
 namespace rubato {
 namespace {
 
@@ -96,11 +100,23 @@ absl::string_view UnitName(Unit unit) {
 
 absl::Span<const Figure> Figures() { return kFigures; }
 
+bool IsFreeName(absl::string_view name) {
+  constexpr size_t kLongest = 64;
+  if (name.empty() || name.size() > kLongest || name == "kind" || name == "split") return false;
+  return std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return absl::ascii_isalnum(c) || c == '_'; }) &&
+         std::none_of(std::begin(kFigures), std::end(kFigures),
+                      [name](const Figure& figure) { return figure.name == name; });
+}
+
 void ForEachFigure(const MetricsLine& line,
                    absl::FunctionRef<void(const Figure& figure, Figure::Value value)> visit) {
   for (const Figure& figure : kFigures) {
     if (line.kind != MetricsLine::Kind::kTrain && !figure.of_tests) continue;
     if (const auto value = figure.value(line)) visit(figure, *value);
+  }
+  for (const auto& [name, value] : line.others) {
+    visit({name, name, Unit::kNone, Use::kCurve, kOfTests, kNotLogged, 0, "", nullptr}, value);
   }
 }
 

@@ -5,7 +5,9 @@
 #define RUBATO_SERVER_RUN_FIGURES_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <variant>
 
 #include "absl/functional/function_ref.h"
@@ -36,14 +38,15 @@ struct MetricsLine {
     kTest,   // of the final parameters on the test split
   };
   Kind kind = Kind::kTrain;
-  int64_t unit = 0;                // done; of a test, that the parameters have seen
-  absl::string_view split;         // of kEval: "validation", "test"
-  int64_t step = 0;                // done; on arrival, samples / batch_size
-  double epoch = 0;                // samples done / samples of an epoch
-  int64_t samples = 0;             // done since the start of training
-  double time = 0;                 // seconds since the start of training
-  double loss = 0;                 // a sample
-  std::optional<double> accuracy;  // share of correct predictions among those judged, if any
+  int64_t unit = 0;                      // done; of a test, that the parameters have seen
+  absl::string_view split;               // of kEval: "validation", "test"
+  int64_t step = 0;                      // done; on arrival, samples / batch_size
+  double epoch = 0;                      // samples done / samples of an epoch
+  int64_t samples = 0;                   // done since the start of training
+  double time = 0;                       // seconds since the start of training
+  double loss = 0;                       // a sample
+  std::optional<double> accuracy;        // share of correct predictions among those judged, if any
+  std::map<std::string, double> others;  // that a script's test has found, by their free names
   // Of training lines only:
   double learning_rate = 0;       // of the last update
   double samples_per_second = 0;  // since the last line
@@ -85,7 +88,11 @@ struct Figure {
 // All of them, in the order of metrics.jsonl.
 absl::Span<const Figure> Figures();
 
-// Those that the line tells.
+// Whether a script's figure may have the name: 1 to 64 letters, digits and underscores, which no
+// other field of a line of metrics.jsonl has.
+bool IsFreeName(absl::string_view name);
+
+// Those that the line tells, and behind them its others, as curves.
 void ForEachFigure(const MetricsLine& line,
                    absl::FunctionRef<void(const Figure& figure, Figure::Value value)> visit);
 

@@ -40,6 +40,27 @@ TEST(FiguresTest, ALineTellsWhatItKnows) {
   line.kind = MetricsLine::Kind::kTest;
   EXPECT_EQ(Told(line), (std::set<std::string>{"step", "epoch", "samples", "updates", "time",
                                                "loss", "accuracy"}));
+  line.others = {{"f1", 0.25}, {"auc", 2}};
+  values.clear();
+  ForEachFigure(line, [&](const Figure& figure, Figure::Value value) {
+    if (IsFreeName(figure.name)) values[figure.name] = value;
+    EXPECT_EQ(figure.use == Figure::Use::kCurve,
+              values.size() > 0 || figure.name == "loss" || figure.name == "accuracy")
+        << figure.name;
+  });
+  EXPECT_EQ(values, (std::map<absl::string_view, Figure::Value>{{"auc", 2.0}, {"f1", 0.25}}));
+}
+
+TEST(FiguresTest, AScriptsFiguresHaveFreeNames) {
+  for (const auto& name : {std::string("f1"), std::string("Top_5"), std::string(64, 'n')}) {
+    EXPECT_TRUE(IsFreeName(name)) << name;
+  }
+  for (const Figure& figure : Figures()) EXPECT_FALSE(IsFreeName(figure.name)) << figure.name;
+  for (const auto& name :
+       {std::string(), std::string("kind"), std::string("split"), std::string("a-b"),
+        std::string("a b"), std::string("a/b"), std::string("\xc3\xa4"), std::string(65, 'n')}) {
+    EXPECT_FALSE(IsFreeName(name)) << name;
+  }
 }
 
 }  // namespace

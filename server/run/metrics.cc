@@ -202,6 +202,7 @@ MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, abs
   line.loss = evaluation.has_loss_sum() ? evaluation.loss_sum() / judged
                                         : std::numeric_limits<double>::quiet_NaN();
   if (evaluation.has_correct() && judged > 0) line.accuracy = evaluation.correct() / judged;
+  for (const auto& other : evaluation.others()) line.others[other.name()] = other.value();
   return line;
 }
 

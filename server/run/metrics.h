@@ -37,6 +37,7 @@ struct Summary {
   double seconds = 0;
   double samples_per_second = 0;
   std::optional<double> test_loss, test_accuracy;  // as far as something was tested
+  std::map<std::string, double> test_others;       // as MetricsLine::others
   // The last of evaluation.split, where that is another.
   std::optional<double> validation_loss, validation_accuracy;
   std::string stopped;     // why it ended before train.until, if it did

@@ -1,6 +1,7 @@
 #include "server/run/metrics_file.h"
 
 #include <limits>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -34,6 +35,7 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
   Json json;
   if (summary.test_accuracy.has_value()) json["test_accuracy"] = *summary.test_accuracy;
   json["test_loss"] = summary.test_loss.value_or(std::numeric_limits<double>::quiet_NaN());
+  for (const auto& [name, value] : summary.test_others) json["test_" + name] = value;
   if (summary.validation_accuracy.has_value()) {
     json["validation_accuracy"] = *summary.validation_accuracy;
   }

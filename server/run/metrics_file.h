@@ -32,6 +32,7 @@ class MetricsFile {
 std::string ToJson(const MetricsLine& line);
 
 // The contents of summary.json; `digest` is that of the final parameters. `test_accuracy` as above.
+// Other figures of a script's test are test_NAME.
 std::string ToJson(const Summary& summary, const std::string& digest);
 
 }  // namespace rubato

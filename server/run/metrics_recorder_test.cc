@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -73,6 +74,18 @@ TEST(MetricsRecorderTest, TestsBesideTheTrainingAndAtItsEndHaveNamesOfTheirOwn) 
   EXPECT_THAT(ToJson(line), AllOf(HasSubstr("\"kind\":\"test\""), Not(HasSubstr("split"))));
 }
 
+TEST(MetricsRecorderTest, OtherFiguresOfTestsHaveTheirOwnNames) {
+  MetricsLine line;
+  line.kind = MetricsLine::Kind::kEval;
+  line.others = {{"f1", 0.25}, {"auc", std::nan("")}};
+  EXPECT_THAT(ToJson(line), HasSubstr(",\"loss\":0.0,\"auc\":null,\"f1\":0.25}"));
+  Summary summary;
+  summary.test_loss = 1;
+  summary.test_others = line.others;
+  EXPECT_THAT(ToJson(summary, ""),
+              HasSubstr("{\n  \"test_loss\": 1.0,\n  \"test_auc\": null,\n  \"test_f1\": 0.25,\n"));
+}
+
 TEST(MetricsRecorderTest, TheEventFileHasTheLinesThatTheRunGoesOnFrom) {
   MetricsLine line;
   line.step = 50;
@@ -85,10 +98,13 @@ TEST(MetricsRecorderTest, TheEventFileHasTheLinesThatTheRunGoesOnFrom) {
   // A minute apart, which the copies are, too.
   recorder->Record(line, now - absl::Seconds(60));
   line.time = 60;
+  line.kind = MetricsLine::Kind::kEval;
+  line.others = {{"f1", 0.25}, {"auc", std::nan("")}};
   recorder->Record(line, now);
   std::filesystem::copy(first + "/metrics.jsonl", second + "/metrics.jsonl");
   RUBATO_ASSERT_OK(MetricsRecorder::Create(RunFolder(second), true, false, now, &log));
   EXPECT_EQ(Contents(EventFile(second)), Contents(EventFile(first)));
+  EXPECT_THAT(Contents(EventFile(first)), AllOf(HasSubstr("eval/f1"), HasSubstr("eval/auc")));
 }
 
 TEST(MetricsRecorderTest, WithoutTensorboardThereIsNoEventFile) {

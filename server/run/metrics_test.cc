@@ -100,6 +100,11 @@ TEST_F(MetricsTest, AccuracyAndATestsLossAreOfWhatIsJudged) {
   evaluation.clear_judged();
   evaluation.set_loss_sum(30);
   EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).loss, 1.5);
+  proto::EvaluationResult::Figure& other = *evaluation.add_others();
+  other.set_name("f1");
+  other.set_value(0.25);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).others,
+            (std::map<std::string, double>{{"f1", 0.25}}));
 }
 
 TEST_F(MetricsTest, OnArrivalTheSamplesOfContributionsThatNobodyToldOfCount) {

@@ -74,18 +74,23 @@ absl::Status TensorboardFile::AppendJson(const nlohmann::json& line, absl::Time 
     return absl::OkStatus();
   }
   proto::tensorboard::Event event = EventAt(now);
+  const auto add = [&](absl::string_view name, const nlohmann::json& value) {
+    proto::tensorboard::Summary::Value& scalar = *event.mutable_summary()->add_value();
+    scalar.set_tag(absl::StrCat(line["kind"].get<std::string>(), "/", name));
+    // What was not finite is null.
+    scalar.set_simple_value(value.is_number() ? value.get<float>()
+                                              : std::numeric_limits<float>::quiet_NaN());
+  };
   for (const Figure& figure : Figures()) {
     const auto value = line.find(std::string(figure.name));
     if (value == line.end()) continue;
     if (figure.name == "step" && value->is_number()) {
       event.set_step(ClampedCount(value->get<double>()));
     }
-    if (figure.use != Figure::Use::kCurve) continue;
-    proto::tensorboard::Summary::Value& scalar = *event.mutable_summary()->add_value();
-    scalar.set_tag(absl::StrCat(line["kind"].get<std::string>(), "/", figure.name));
-    // What was not finite is null.
-    scalar.set_simple_value(value->is_number() ? value->get<float>()
-                                               : std::numeric_limits<float>::quiet_NaN());
+    if (figure.use == Figure::Use::kCurve) add(figure.name, *value);
+  }
+  for (const auto& other : line.items()) {
+    if (IsFreeName(other.key())) add(other.key(), other.value());
   }
   return file_.Append(TfRecord(event.SerializeAsString()));
 }

@@ -45,6 +45,8 @@ names, while the job trains and at its end) or `test` (the final parameters on t
 
 An *axis* tells where in the run a line is. A *curve* is drawn by `rubato plot` and TensorBoard. A
 *record* is in the file alone. What stands under *lines* says which kinds of line have the figure.
+Lines of a script's tests have its other figures, too, by their own names, as curves
+([pytorch.md](../pytorch.md#other-figures-of-a-test)).
 {body}"""
 
 MESSAGES = """# Messages and files

@@ -148,7 +148,7 @@ std::optional<ScriptValues::Given> ScriptValues::AwaitMore(int64_t done) {
   };
   MonotonicLock lock(&mutex_, absl::Condition(&is_over));
   if (!has_more()) return std::nullopt;
-  if (given_.is_whole && test_.has_value() && !test_->is_final) Tell(std::nullopt, std::nullopt);
+  if (given_.is_whole && test_.has_value() && !test_->is_final) Tell(nullptr);
   return given_;
 }
 
@@ -266,7 +266,7 @@ void ScriptValues::StartTest(int64_t unit, absl::Span<const float> parameters, b
   MonotonicLock lock(&mutex_);
   test_ = Test{unit, is_final, false};
   if (has_gone_) {  // the coordinator need not wait for it
-    Tell(std::nullopt, std::nullopt);
+    Tell(nullptr);
     return;
   }
   if (!is_final) return;  // it is handed out with the micro-batch that follows
@@ -302,15 +302,26 @@ void ScriptValues::KeepFinal(absl::Span<const float> parameters) {
   channel_.Write(frame);
 }
 
-void ScriptValues::Tell(std::optional<double> loss, std::optional<double> accuracy) {
+void ScriptValues::Tell(const nlohmann::json& frame) {
   if (!test_.has_value()) return;
   proto::EvaluationResult result;
   result.set_unit(test_->unit);
   result.set_is_final(test_->is_final);
   result.set_samples(has_gone_ ? 0 : 1);  // 0: it is not tested
-  result.set_judged(loss.has_value() || accuracy.has_value() ? 1 : 0);
-  if (loss.has_value()) result.set_loss_sum(*loss);
-  if (accuracy.has_value()) result.set_correct(*accuracy);
+  if (const auto loss = RealAt(frame, "loss")) result.set_loss_sum(*loss);
+  if (const auto accuracy = RealAt(frame, "accuracy")) result.set_correct(*accuracy);
+  const auto figures = frame.find("figures");
+  if (figures != frame.end() && figures->is_object()) {
+    for (const auto& figure : figures->items()) {
+      const std::optional<double> value = RealAt(*figures, figure.key().c_str());
+      if (!value.has_value()) continue;
+      proto::EvaluationResult::Figure& other = *result.add_others();
+      other.set_name(figure.key());
+      other.set_value(*value);
+    }
+  }
+  const bool is_told = result.has_loss_sum() || result.has_correct() || result.others_size() > 0;
+  result.set_judged(is_told ? 1 : 0);
   test_.reset();
   callbacks_.on_tested(result);
 }
@@ -328,7 +339,7 @@ void ScriptValues::Hear() {
   callbacks_.on_leave(absl::CancelledError(frame.status().message()));
   MonotonicLock lock(&mutex_);
   has_gone_ = true;
-  Tell(std::nullopt, std::nullopt);
+  Tell(nullptr);
 }
 
 void ScriptValues::On(const nlohmann::json& frame) {
@@ -353,7 +364,7 @@ void ScriptValues::On(const nlohmann::json& frame) {
     given_.weight = WeightAt(frame);
     given_.loss_sum = RealAt(frame, "loss_sum");
   } else if (kind == "tested" && test_.has_value() && test_->is_handed_out) {  // not an older one
-    Tell(RealAt(frame, "loss"), RealAt(frame, "accuracy"));
+    Tell(frame);
   }
 }
 

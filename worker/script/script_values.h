@@ -107,9 +107,8 @@ class ScriptValues : public WorkerValues, private GradientSums {
   void Hear() ABSL_LOCKS_EXCLUDED(mutex_);
   void On(const nlohmann::json& frame) ABSL_LOCKS_EXCLUDED(mutex_);
   void MaybeHandOutFinal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What came of the test, which is over: absent: not known.
-  void Tell(std::optional<double> loss, std::optional<double> accuracy)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What came of the test, which is over. What the frame does not say is not known.
+  void Tell(const nlohmann::json& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const proto::WorkerRegistration registration_;
   const ScriptAbilities abilities_;

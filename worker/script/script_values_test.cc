@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -199,12 +200,19 @@ TEST_F(ScriptValuesTest, AnAnswerToAnEarlierTestIsNotToldAsTheNextOnes) {
         const absl::StatusOr<nlohmann::json> work = script_->Read();
         RUBATO_ASSERT_OK(work.status());
         EXPECT_TRUE((*work)["tests"]);
-        script_->Write({{"kind", "tested"}, {"loss", 2}});
+        script_->Write({{"kind", "tested"},
+                        {"loss", 2},
+                        {"figures", {{"f1", 0.25}, {"auc", "nan"}, {"unknown", nullptr}}}});
         script_->Write({{"kind", "give"}, {"id", (*work)["id"]}});
       }));
   ASSERT_EQ(tested_.size(), 1u);
   EXPECT_EQ(tested_[0].unit(), 3);
   EXPECT_EQ(tested_[0].loss_sum(), 2);
+  ASSERT_EQ(tested_[0].others_size(), 2);
+  EXPECT_EQ(tested_[0].others(0).name(), "auc");
+  EXPECT_TRUE(std::isnan(tested_[0].others(0).value()));
+  EXPECT_EQ(tested_[0].others(1).name(), "f1");
+  EXPECT_EQ(tested_[0].others(1).value(), 0.25);
 }
 
 TEST_F(ScriptValuesTest, AScriptThatEndsInTheMidstOfAMicroBatchIsGone) {
@@ -234,6 +242,29 @@ TEST_F(ScriptValuesTest, ATestOfAScriptThatHasGoneIsOverAtOnce) {
     EXPECT_EQ(tested_[0].unit(), 1);
     EXPECT_EQ(tested_[0].is_final(), is_final);
     EXPECT_EQ(tested_[0].samples(), 0) << "it is not tested";
+  }
+}
+
+// Nor need it know a loss.
+TEST_F(ScriptValuesTest, ATestTellsWhatItKnows) {
+  for (const bool tells : {true, false}) {
+    tested_.clear();
+    values_->StartTest(3, std::vector<float>(kValues), /*is_final=*/false);
+    RUBATO_EXPECT_OK(Compute(
+        {0, 1}, [](int64_t) {},
+        [&] {
+          script_->Write({{"kind", "next"}});
+          const absl::StatusOr<nlohmann::json> work = script_->Read();
+          RUBATO_ASSERT_OK(work.status());
+          nlohmann::json tested = {{"kind", "tested"}, {"loss", nullptr}, {"figures", 7}};
+          if (tells) tested["figures"] = {{"f1", 0.25}};
+          script_->Write(tested);
+          script_->Write({{"kind", "give"}, {"id", (*work)["id"]}});
+        }));
+    ASSERT_EQ(tested_.size(), 1u);
+    EXPECT_FALSE(tested_[0].has_loss_sum());
+    EXPECT_EQ(tested_[0].judged(), tells ? 1 : 0);
+    EXPECT_EQ(tested_[0].others_size(), tells ? 1 : 0);
   }
 }
 

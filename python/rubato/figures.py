@@ -1,0 +1,70 @@
+"""What a test of the parameters has found, for the job."""
+
+import itertools
+import math
+import re
+from typing import Any, Dict, Mapping, NamedTuple, Optional
+
+from .errors import Refused
+
+_ROUNDING = 1e-5  # of a sum of many parts, in float32
+_MOST = 32  # beside loss and accuracy
+_NAME = re.compile("[A-Za-z0-9_]{1,64}")
+# What a line of metrics.jsonl has under names of its own.
+_FIELDS = frozenset("""kind split step epoch samples updates time loss accuracy learning_rate samples_per_second
+staleness pushed_bytes pulled_bytes waiting_seconds communication_hidden""".split())
+
+
+class Figures(NamedTuple):
+    """Means over the samples; None: not known."""
+
+    loss: Optional[float] = None
+    accuracy: Optional[float] = None
+    others: Mapping[str, float] = {}  # by name
+
+
+def of(result: Any) -> Figures:
+    """Those that the job takes, of what a test has returned."""
+    if result is None:
+        return Figures()
+    if not isinstance(result, Mapping):
+        raise Refused(f"job.evaluate's test returned a {type(result).__name__}, expected None or a dictionary "
+                      "such as {'accuracy': 0.9}")
+    accuracy = _as_float(result.get("accuracy"))
+    if accuracy is not None and math.isnan(accuracy):  # of no samples
+        accuracy = None
+    if accuracy is not None:
+        if not -_ROUNDING <= accuracy <= 1 + _ROUNDING:
+            raise Refused(f"job.evaluate's test returned accuracy={accuracy:g}, expected a fraction from 0 to 1, "
+                          "not a percentage")
+        accuracy = min(1.0, max(0.0, accuracy))
+    return Figures(_as_float(result.get("loss")), accuracy, _others(result))
+
+
+def left_out(result: Any, figures: Figures) -> str:
+    """A sentence on what the job does not take of it; empty if it takes all."""
+    names = [str(name) for name, value in (result or {}).items()
+             if value is not None and name not in ("loss", "accuracy") and name not in figures.others]
+    if not names:
+        return ""
+    return (f"of a test's figures the script alone keeps {', '.join(sorted(names))}; the job takes real numbers, at "
+            f"most {_MOST} beside loss and accuracy, by names of 1 to 64 letters, digits and underscores that no "
+            "other field of metrics.jsonl has")
+
+
+def _others(result: Mapping[Any, Any]) -> Dict[str, float]:
+    numbers = ((name, _number(value)) for name, value in result.items()
+               if isinstance(name, str) and _NAME.fullmatch(name) and name not in _FIELDS)
+    return dict(itertools.islice(((name, value) for name, value in numbers if value is not None), _MOST))
+
+
+def _as_float(value: Any) -> Optional[float]:
+    return None if value is None else float(value)
+
+
+def _number(value: Any) -> Optional[float]:
+    """None: it is none."""
+    try:
+        return None if isinstance(value, (str, bytes)) else _as_float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return None
