@@ -109,6 +109,10 @@ bool IsFreeName(absl::string_view name) {
                       [name](const Figure& figure) { return figure.name == name; });
 }
 
+Figure OtherFigure(absl::string_view name) {
+  return {name, name, Unit::kNone, Use::kCurve, kOfTests, kNotLogged, 0, "", nullptr};
+}
+
 void ForEachFigure(const MetricsLine& line,
                    absl::FunctionRef<void(const Figure& figure, Figure::Value value)> visit) {
   for (const Figure& figure : kFigures) {
@@ -116,7 +120,7 @@ void ForEachFigure(const MetricsLine& line,
     if (const auto value = figure.value(line)) visit(figure, *value);
   }
   for (const auto& [name, value] : line.others) {
-    visit({name, name, Unit::kNone, Use::kCurve, kOfTests, kNotLogged, 0, "", nullptr}, value);
+    visit(OtherFigure(name), value);
   }
 }
 

@@ -91,6 +91,8 @@ absl::Span<const Figure> Figures();
 // Whether a script's figure may have the name: 1 to 64 letters, digits and underscores, which no
 // other field of a line of metrics.jsonl has.
 bool IsFreeName(absl::string_view name);
+// A script's, a curve, of a name that must outlive it.
+Figure OtherFigure(absl::string_view name);
 
 // Those that the line tells, and behind them its others, as curves.
 void ForEachFigure(const MetricsLine& line,

@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kTrain[] = "train";
+constexpr size_t kMostOthers = 32;  // as many as a test may have
 
 // The curves, and how far the run was at each line: samples, or steps where no line tells samples.
 struct Parsed {
@@ -63,12 +64,20 @@ bool AddLine(absl::string_view text, Parsed* parsed) {
   const bool replaces = index < places.size() && places[index] == now;
   if (!replaces) places.insert(places.begin() + static_cast<std::ptrdiff_t>(index), now);
   Curves& curves = parsed->run.kinds[kind->get<std::string>()];
+  size_t most = kMostOthers;
   for (const Figure& figure : Figures()) {
     if (figure.use == Figure::Use::kRecord) continue;
-    const std::string name(figure.name);
+    curves.try_emplace(std::string(figure.name));
+    ++most;
+  }
+  for (const auto& other : line.items()) {
+    if (*kind == kTrain || curves.size() == most) break;
+    if (IsFreeName(other.key())) curves.try_emplace(other.key());
+  }
+  for (auto& [name, values] : curves) {
     const auto value = line.find(name);
     const bool is_number = value != line.end() && value->is_number();
-    std::vector<double>& values = curves[name];
+    values.resize(places.size() - (replaces ? 0 : 1), std::nan(""));  // of a name that is new
     const auto to = values.begin() + static_cast<std::ptrdiff_t>(index);
     const double number = is_number ? value->get<double>() : std::nan("");
     if (replaces) {

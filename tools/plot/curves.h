@@ -12,8 +12,8 @@
 
 namespace rubato {
 
-// The axes and curves of server/run/figures.h by name, all of one length, by rising samples. NaN
-// stands for what is null or missing.
+// The axes and curves of server/run/figures.h by name, and the first 32 others of scripts' tests,
+// all of one length, by rising samples. NaN stands for what is null or missing.
 using Curves = std::map<std::string, std::vector<double>>;
 
 struct RunCurves {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "common/base/json.h"
 #include "server/run/figures.h"
@@ -22,12 +24,28 @@ Json Rounded(const Figure& figure, const std::vector<double>& values) {
   return rounded;
 }
 
+// Behind those that every run may have, the others of scripts' tests.
+std::vector<Figure> FiguresOf(const std::vector<RunCurves>& runs) {
+  std::vector<Figure> figures(Figures().begin(), Figures().end());
+  std::set<absl::string_view> others;
+  for (const RunCurves& run : runs) {
+    for (const auto& [kind, curves] : run.kinds) {
+      for (const auto& [name, values] : curves) {
+        if (IsFreeName(name)) others.insert(name);
+      }
+    }
+  }
+  for (const absl::string_view name : others) figures.push_back(OtherFigure(name));
+  return figures;
+}
+
 Json DataOf(const std::vector<RunCurves>& runs) {
+  const std::vector<Figure> told = FiguresOf(runs);
   Json all = Json::array(), figures = Json::array();
   for (const RunCurves& run : runs) {
     Json kinds = Json::object();
     for (const auto& [kind, curves] : run.kinds) {
-      for (const Figure& figure : Figures()) {
+      for (const Figure& figure : told) {
         const auto found = curves.find(std::string(figure.name));
         if (found == curves.end()) continue;
         const std::vector<double>& values = found->second;
@@ -42,7 +60,7 @@ Json DataOf(const std::vector<RunCurves>& runs) {
                    {"kinds", std::move(kinds)},
                    {"seams", run.seams}});
   }
-  for (const Figure& figure : Figures()) {
+  for (const Figure& figure : told) {
     if (figure.use == Figure::Use::kRecord) continue;
     figures.push_back({{"name", std::string(figure.name)},
                        {"title", std::string(figure.title)},

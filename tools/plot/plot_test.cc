@@ -139,6 +139,36 @@ TEST(CurvesTest, ErrorsSayWhatWasExpected) {
               IsError(absl::StatusCode::kNotFound, HasSubstr("found no metrics.jsonl in")));
 }
 
+// Not each test has found them all.
+TEST(CurvesTest, OtherFiguresOfTestsAreCurvesOfTheirNames) {
+  std::string text = R"({"kind":"train","step":1,"samples":1,"loss":1,"mine":7})"
+                     "\n";
+  for (const char* figures : {"\"f1\":0.25", "\"f1\":0.5,\"auc\":0.75,\"a-b\":1", "\"auc\":null"}) {
+    absl::StrAppend(&text, "{\"kind\":\"eval\",\"split\":\"test\",\"step\":", text.size(),
+                    ",\"loss\":null,", figures, "}\n");
+  }
+  const RunCurves run = ParseCurves(text);
+  const auto nan = NanSensitiveDoubleEq(std::nan(""));
+  EXPECT_EQ(run.kinds.at("train").count("mine"), 0u);
+  const Curves& curves = run.kinds.at("eval");
+  EXPECT_THAT(curves.at("f1"), ElementsAre(0.25, 0.5, nan));
+  EXPECT_THAT(curves.at("auc"), ElementsAre(nan, 0.75, nan));
+  EXPECT_EQ(curves.count("a-b") + curves.count("split"), 0u);
+  const nlohmann::json data = DataOf(PlotPage({run}));
+  EXPECT_EQ(data["runs"][0]["kinds"]["eval"]["f1"].dump(), "[0.25,0.5,null]");
+  EXPECT_EQ(data["figures"].back().dump(),
+            R"({"isAxis":false,"name":"f1","title":"f1","unit":""})");
+  EXPECT_EQ(data["figures"][data["figures"].size() - 2]["name"], "auc");
+}
+
+TEST(CurvesTest, AFileOfAnyNumberOfNamesGivesSomeCurves) {
+  std::string text = "{\"kind\":\"eval\",\"step\":1";
+  for (int i = 10; i < 99; ++i) absl::StrAppend(&text, ",\"n", i, "\":1");
+  const RunCurves run = ParseCurves(text + "}\n");
+  EXPECT_EQ(run.kinds.at("eval").count("n41"), 1u);
+  EXPECT_EQ(run.kinds.at("eval").count("n42"), 0u);
+}
+
 TEST(PlotPageTest, HoldsTheDataOfAllRuns) {
   RunCurves first = ParseCurves(kLines);
   first.name = "first";
