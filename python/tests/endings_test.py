@@ -319,6 +319,7 @@ class EndingsTest(WithPrograms):
         events = b"".join(path.read_bytes() for path in run.glob("events.out.tfevents.*"))
         self.assertIn(b"eval/f1", events)
         self.assertIn(b"test/late", events)
+        self.assertIn("\ntest figures   f1 1  late 3  worst -\n", printed)
 
     def test_where_nothing_is_left_the_last_epoch_comes_for_its_test(self):
         text = FAILING.replace("FAILS", "pass").replace('print("came', """    print("epoch", epoch)

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "common/base/json.h"
 #include "nlohmann/json.hpp"
 
@@ -38,6 +39,21 @@ int64_t Count(const nlohmann::json& object, const char* key) {
 
 std::string Workers(int64_t count) {
   return absl::StrCat(count, count == 1 ? " worker" : " workers");
+}
+
+// A line of what a script's final test has found beside loss and accuracy, if anything.
+std::string Others(const nlohmann::json& summary) {
+  std::vector<std::string> figures;
+  for (const auto& figure : summary.items()) {
+    absl::string_view name = figure.key();
+    if (!absl::ConsumePrefix(&name, "test_") || name == "loss" || name == "accuracy") continue;
+    figures.push_back(absl::StrCat(
+        name, " ",
+        figure.value().is_number() ? absl::StrFormat("%.4g", figure.value().get<double>())
+                                   : kUnknown));
+  }
+  return figures.empty() ? ""
+                         : absl::StrCat("test figures   ", absl::StrJoin(figures, "  "), "\n");
 }
 
 // What came of the contributions on arrival, and what changed while it ran; nothing where nothing
@@ -120,8 +136,9 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
       why == summary.end() || !why->is_string()
           ? ""
           : absl::StrCat("stopped        before train.until: ", why->get<std::string>(), "\n");
-  return absl::StrCat(stopped, tested, validated, speed, Account(summary), "files          ",
-                      run_path, "\n\n", "Try next:\n  ", absl::StrJoin(next, "\n  "), "\n");
+  return absl::StrCat(stopped, tested, Others(summary), validated, speed, Account(summary),
+                      "files          ", run_path, "\n\n", "Try next:\n  ",
+                      absl::StrJoin(next, "\n  "), "\n");
 }
 
 }  // namespace rubato

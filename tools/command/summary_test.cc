@@ -54,6 +54,15 @@ TEST(SummaryTest, AValidationSplitIsToldBelowTheTest) {
   EXPECT_THAT(*text, StartsWith("test loss      1.0000\nvalidation loss 1.5000\nfiles "));
 }
 
+TEST(SummaryTest, OtherFiguresOfAScriptsTestHaveALine) {
+  const auto text = SummaryText(
+      R"({"test_accuracy":0.5,"test_loss":1,"test_f1":0.8125,"test_auc":null,"test_top":12345678,"steps":3})",
+      "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, StartsWith("test accuracy  50.00 %  (loss 1.0000)\n"
+                                "test figures   auc -  f1 0.8125  top 1.235e+07\nfiles "));
+}
+
 TEST(SummaryTest, WithoutAccuracyTheLossIsTold) {
   const auto text = SummaryText(R"({"test_loss":0.52431})", "run", {});
   RUBATO_ASSERT_OK(text);
