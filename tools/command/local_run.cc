@@ -119,16 +119,15 @@ bool UseGpus(const proto::Job& job) {
   if (job.device().type() != proto::Device::TYPE_AUTO) {
     return job.device().type() == proto::Device::TYPE_CUDA;
   }
-  return job.cluster().gpus_per_worker() > 1 || access("/dev/nvidiactl", F_OK) == 0;
+  return job.cluster().gpus_per_worker() > 1 || access("/dev/nvidiactl", F_OK) == 0 ||
+         access("/dev/dxg", F_OK) == 0;  // of Windows, with Linux in it
 }
 
-// The processors of each worker.
+// The processors of each worker. Not of scripts, which may start any number of processes.
 std::vector<std::vector<int>> SharesOf(const proto::Job& job) {
-  if (!job.cluster().bind_workers() || UseGpus(job)) return {};
-  // A micro-batch is one thread's work. A script's threads are its own.
-  const int64_t threads =
-      IsScript(job) ? job.device().threads()
-                    : std::min<int64_t>(job.device().threads(), job.train().micro_batches());
+  if (!job.cluster().bind_workers() || UseGpus(job) || job.script_size() > 0) return {};
+  // A micro-batch is one thread's work.
+  const int64_t threads = std::min<int64_t>(job.device().threads(), job.train().micro_batches());
   return ProcessorShares(AllowedProcessors(), job.cluster().workers().start(),
                          static_cast<int>(threads));
 }

@@ -48,7 +48,7 @@ std::vector<std::vector<int>> ProcessorShares(std::vector<Processor> processors,
   const int64_t busy = int64_t{workers} * threads;
   const auto all = static_cast<int64_t>(processors.size());
   if (workers < 2 || processors.empty() || 2 * busy <= all) return {};
-  if (busy > all && (threads > 1 || workers % all != 0)) return {};
+  if (busy > all ? threads > 1 || workers % all != 0 : all % workers != 0) return {};
   const auto [slowest, fastest] =
       std::minmax_element(processors.begin(), processors.end(),
                           [](const Processor& a, const Processor& b) { return a.speed < b.speed; });

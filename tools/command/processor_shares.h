@@ -24,7 +24,7 @@ std::vector<Processor> AllowedProcessors(const std::string& sys = "/sys/devices/
 // workers are better not bound:
 // * there is one worker;
 // * their threads do not fill more than half of the processors: the kernel finds idle ones;
-// * they do not fill them evenly: three on two. Four on two do;
+// * the shares would not be equal: three workers on two processors, or on four. Four on two are;
 // * some processors are slower than others: in sync all would wait for who has those.
 std::vector<std::vector<int>> ProcessorShares(std::vector<Processor> processors, int workers,
                                               int threads);

@@ -23,8 +23,8 @@ std::vector<Processor> Alike(int count) {
 
 TEST(ProcessorSharesTest, AllProcessorsAreSharedOut) {
   EXPECT_THAT(ProcessorShares(Alike(2), 2, 1), ElementsAre(ElementsAre(0), ElementsAre(1)));
-  EXPECT_THAT(ProcessorShares(Alike(5), 2, 2),
-              ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 4)));
+  EXPECT_THAT(ProcessorShares(Alike(6), 2, 2),
+              ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 4, 5)));
 }
 
 // Each worker's threads have a processor each.
@@ -57,7 +57,8 @@ TEST(ProcessorSharesTest, NobodyIsBoundWhereThatDoesNotHelp) {
   EXPECT_THAT(ProcessorShares(Alike(2), 3, 1), IsEmpty());   // uneven
   EXPECT_THAT(ProcessorShares(Alike(2), 2, 2), IsEmpty());   // two threads of a worker on one
   EXPECT_THAT(ProcessorShares(Alike(16), 2, 4), IsEmpty());  // half of them are idle
-  EXPECT_EQ(ProcessorShares(Alike(16), 3, 3).size(), 3u);
+  EXPECT_THAT(ProcessorShares(Alike(4), 3, 1), IsEmpty());   // one would have two
+  EXPECT_EQ(ProcessorShares(Alike(16), 2, 5).size(), 2u);
   EXPECT_THAT(ProcessorShares({}, 2, 1), IsEmpty());  // the system does not tell
 }
 
