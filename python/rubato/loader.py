@@ -181,6 +181,10 @@ class Loader:
         whole, rest = divmod(self.samples, parts * self._micro)
         return whole * parts + min(parts, rest)  # a short update has as many parts, as far as it goes
 
+    def __bool__(self) -> bool:
+        """It is there: `if loader:` need not wait for its length."""
+        return True
+
     def __iter__(self) -> Iterator[Any]:
         engine = self._engine
         if engine is None:

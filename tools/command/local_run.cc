@@ -182,7 +182,7 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
     RUBATO_RETURN_IF_ERROR(StartWorker(rank));
   }
   const absl::StatusOr<Event> end = Watch();
-  ReadLogs(nullptr);
+  ReadLogs(nullptr, /*passes_on=*/end.ok() && *end == Event::kAllEnded);
   return end;
 }
 
@@ -358,9 +358,12 @@ std::optional<Failure> LocalRun::LateFailure() const {
     if (failure.stage == ScriptStage::kKnowsEnd) return failure;
   }
   const auto json = ParseJson(*summary);
-  const bool is_tested =
-      json.is_object() && (!json.value("test_loss", nlohmann::json()).is_null() ||
-                           !json.value("test_accuracy", nlohmann::json()).is_null());
+  bool is_tested = false;
+  if (json.is_object()) {
+    for (const auto& [name, value] : json.items()) {
+      is_tested = is_tested || (absl::StartsWith(name, "test_") && !value.is_null());
+    }
+  }
   for (const Failure& failure : failures) {
     if (!is_tested && FailedInFinalTest(failure)) return failure;
   }
@@ -613,7 +616,7 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
   if (paused && workers < least) {
     display.Clear();
     StopInOrder();
-    ReadLogs(nullptr);
+    ReadLogs(nullptr, /*passes_on=*/false);
     return absl::AbortedError(
         absl::StrFormat("too few workers are left to go on: %d of at least %d "
                         "(cluster.workers.min), and none may be started again%s",

@@ -6,6 +6,8 @@
 (() => {
   const {palette, element, style, number, onColors} = shared;
   const {runs, figures} = shared.data;
+  // A figure may be named as something that every object has, such as `constructor`.
+  for (const run of runs) for (const columns of Object.values(run.kinds)) Object.setPrototypeOf(columns, null);
   const pointStyles = {test: 'circle', eval: 'triangle'};
   // A step is not the same in all modes; a sample is.
   let axis = new Set(runs.map(run => run.mode)).size > 1 ? 'samples' : 'step';

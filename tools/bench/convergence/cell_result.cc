@@ -85,7 +85,12 @@ absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves, c
   if (evaluations.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("the run has no ", target.metric));
   }
+  const size_t before_end = evaluations.size();
   if (is_script) add("test");
+  // The last test may tell other figures alone.
+  while (evaluations.size() > before_end && std::isnan(evaluations.back().value)) {
+    evaluations.pop_back();
+  }
   return evaluations;
 }
 

@@ -64,8 +64,7 @@ size_t JobsOf(const Options& options) {
 }
 
 // What the bits of the study's runs depend on here. Their kernels are those of this process, too,
-// which measures how long computing takes.
-// Those of a script are its own.
+// which measures how long computing takes. Those of a script are its own.
 absl::StatusOr<std::string> NumericsHere(const Study& study) {
   if (study.is_script) return "";
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));

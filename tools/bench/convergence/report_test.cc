@@ -361,5 +361,20 @@ TEST(OutcomeOfTest, TrainingTimeIsThatOfTheLinesAroundIt) {
               IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("no eval/accuracy")));
 }
 
+// The last test of a script tells another figure alone: that is no miss.
+TEST(OutcomeOfTest, ALastTestWithoutTheMetricIsNone) {
+  const RunCurves curves = ParseCurves(
+      "{\"kind\":\"train\",\"step\":1,\"samples\":100,\"time\":10,\"loss\":1}\n"
+      "{\"kind\":\"eval\",\"step\":1,\"samples\":100,\"time\":11,\"loss\":1,\"accuracy\":0.5}\n"
+      "{\"kind\":\"train\",\"step\":2,\"samples\":200,\"time\":20,\"loss\":1}\n"
+      "{\"kind\":\"eval\",\"step\":2,\"samples\":200,\"time\":21,\"loss\":1,\"accuracy\":0.9}\n"
+      "{\"kind\":\"test\",\"step\":2,\"samples\":200,\"time\":22,\"loss\":1,\"f1\":0.9}\n");
+  const Target target = {"eval/accuracy", 0.7, true};
+  const absl::StatusOr<std::vector<Evaluation>> evaluations =
+      EvaluationsOf(curves, target, /*is_script=*/true);
+  RUBATO_ASSERT_OK(evaluations);
+  EXPECT_TRUE(OutcomeOf(*evaluations, target).reached);
+}
+
 }  // namespace
 }  // namespace rubato
