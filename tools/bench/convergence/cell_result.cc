@@ -72,6 +72,11 @@ absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves, c
                              updates == nullptr ? std::nan("") : (*updates)[i]});
     }
   };
+  if (is_script && samples == nullptr) {
+    return absl::FailedPreconditionError(
+        "the run has no lines of training, which tell the time: expected that the script calls "
+        "job.log(loss=loss) for each micro-batch");
+  }
   add("eval");
   if (is_script && std::all_of(evaluations.begin(), evaluations.end(), [](const Evaluation& one) {
         return std::isnan(one.value);  // not told

@@ -376,5 +376,12 @@ TEST(OutcomeOfTest, ALastTestWithoutTheMetricIsNone) {
   EXPECT_TRUE(OutcomeOf(*evaluations, target).reached);
 }
 
+TEST(OutcomeOfTest, AScriptThatLogsNoLossTellsNoTimes) {
+  const RunCurves curves = ParseCurves(
+      "{\"kind\":\"eval\",\"step\":1,\"samples\":100,\"time\":11,\"loss\":1,\"accuracy\":0.5}\n");
+  EXPECT_THAT(EvaluationsOf(curves, {"eval/accuracy", 0.7, true}, /*is_script=*/true),
+              IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("calls job.log")));
+}
+
 }  // namespace
 }  // namespace rubato
