@@ -47,6 +47,14 @@ model: {layers: [flatten, linear: {out_features: 10}]}
 train: {batch_size: 10, until: {epochs: 1}}
 )";
 
+// Of scripts as workers.
+constexpr char kScriptJob[] = R"(version: 1
+name: tiny
+cluster: {workers: 2, address: "127.0.0.1:0"}
+script: [/bin/sh, script.sh]
+train: {batch_size: 10, until: {epochs: 1}}
+)";
+
 // Every script starts with this: what it was called with, as variables, and a note of it in the
 // file `calls`.
 constexpr char kPrelude[] = R"(#!/bin/sh
@@ -351,9 +359,8 @@ TEST_F(RubatoCommandTest, WorkersThatNeedAllProcessorsShareThemOut) {
     numbers.push_back(absl::StrCat(i));
   }
   if (numbers.size() < 2) GTEST_SKIP() << "this machine has one processor";
-  constexpr char kTell[] = "awk '/^Cpus_allowed_list/ {print $2}' /proc/self/status >> $1\n";
-  const auto tell = [&](absl::string_view file) {
-    return absl::StrReplaceAll(kTell, {{"$1", file}});
+  const auto tell = [](absl::string_view file) {
+    return absl::StrCat("awk '/^Cpus_allowed_list/ {print $2}' /proc/self/status >> ", file, "\n");
   };
   SetScripts(absl::StrCat(tell("servers-$shard"), kGoodServer, kAwaitWorkers),
              absl::StrCat(tell("workers"), kGoodWorker));
@@ -493,12 +500,7 @@ TEST_F(RubatoCommandTest, AWorkerIsCalledByTheRankThatItHas) {
 
 TEST_F(RubatoCommandTest, WhatTheFirstScriptPrintsIsPassedOn) {
   SetScripts(absl::StrCat(kFirstView, kGoodServer, kAwaitWorkers), "");
-  Write("job.yaml", R"(version: 1
-name: tiny
-cluster: {workers: 2, address: "127.0.0.1:0"}
-script: [/bin/sh, script.sh]
-train: {batch_size: 10, until: {epochs: 1}}
-)");
+  Write("job.yaml", kScriptJob);
   Write("script.sh", R"(
 echo '2026-11-22T00:00:00.000Z worker 0 takes part view=3'
 printf 'epoch of %s\tloss 0.5\r\n \033[31mred\033[0m\n\n' $RUBATO_RANK
@@ -526,16 +528,11 @@ TEST_F(RubatoCommandTest, WhatAScriptPrintsWhenItIsEndedIsInItsLogAlone) {
   SetScripts(absl::StrCat(kFirstView, kGoodServer, "rm -f $run/summary.json\n",
                           "exec $fake on-term 143 announce alive pause"),
              "");
-  Write("job.yaml", R"(version: 1
-name: tiny
-cluster: {workers: 1, address: "127.0.0.1:0"}
-script: [/bin/sh, script.sh]
-train: {batch_size: 10, until: {epochs: 1}}
-)");
+  Write("job.yaml", kScriptJob);
   Write("script.sh",
         absl::StrCat("trap 'echo afterwards; exit 1' TERM\necho before\n",
                      fs::absolute("tests/fake_process").string(), " announce alive pause\n"));
-  const pid_t pid = Start({"train", "job.yaml", "--run-dir", "run"});
+  const pid_t pid = Start({"train", "job.yaml", "--run-dir", "run", "--set", "cluster.workers=1"});
   AwaitAnnounced(2);
   ASSERT_EQ(kill(pid, SIGINT), 0);
   const Result result = Await(pid);

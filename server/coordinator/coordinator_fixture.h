@@ -124,6 +124,13 @@ class CoordinatorTest : public ::testing::Test {
     EXPECT_THAT(sent_[2], IsEmpty()) << "workers hear of a view when all shards have opened it";
     Receive(1, opened);
   }
+  // Both shards have what they were to read.
+  void Restored() {
+    proto::PeerMessage restored;
+    restored.mutable_shard_restored();
+    Receive(kOwnShard, restored);
+    Receive(1, restored);
+  }
 
   static proto::PeerMessage Computed(int64_t unit, Range leaves, double loss, int64_t samples) {
     proto::PeerMessage message;

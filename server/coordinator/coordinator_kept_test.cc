@@ -74,10 +74,7 @@ class CoordinatorKeptTest : public CoordinatorTest {
     ASSERT_FALSE(sent_[1].empty());
     EXPECT_FALSE(sent_[1].back().view().has_kept_term());
     Opened();
-    proto::PeerMessage restored;
-    restored.mutable_shard_restored();
-    Receive(kOwnShard, restored);
-    Receive(1, restored);
+    Restored();
     EXPECT_EQ(
         warnings_.back(),
         "went back to step 1 (a checkpoint) because shard 1 is gone; 16 samples are trained "

@@ -139,10 +139,7 @@ TEST_F(ScriptTest, ATableOfRatesTravelsToEachShardOnce) {
   };
   EXPECT_EQ(factors(1), 100);
   Opened();
-  proto::PeerMessage restored;
-  restored.mutable_shard_restored();
-  Receive(kOwnShard, restored);
-  Receive(1, restored);
+  Restored();
   ASSERT_EQ(sent_[2].back().view().number(), 1u);
   EXPECT_EQ(factors(2), 0);
   Receive(4, script);
@@ -162,10 +159,7 @@ TEST_F(ScriptTest, TheEndNamesTheCommandThatGoesOnOnlyWhereItStartsTheScript) {
                        is_started ? "script: 'train.py'" : ""));
     AllRegister();
     Opened();
-    proto::PeerMessage restored;
-    restored.mutable_shard_restored();
-    Receive(kOwnShard, restored);
-    Receive(1, restored);
+    Restored();
     Handle(coordinator::Failed{absl::InternalError("the disk is full")}).IgnoreError();
     EXPECT_EQ(logs_.back(),
               absl::StrCat("the last good checkpoint is step-2",
@@ -191,10 +185,7 @@ TEST_F(ScriptTest, AFigureOfATestHasAFreeName) {
     StartScript();
     AllRegister();
     Opened();
-    proto::PeerMessage restored;
-    restored.mutable_shard_restored();
-    Receive(kOwnShard, restored);
-    Receive(1, restored);
+    Restored();
     proto::PeerMessage message;
     message.mutable_evaluation()->set_samples(1);
     for (const std::string& name : told) message.mutable_evaluation()->add_others()->set_name(name);

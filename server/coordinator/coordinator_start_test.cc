@@ -243,10 +243,7 @@ TEST_F(CoordinatorTest, GoesOnFromACheckpointAtItsStep) {
   EXPECT_EQ(restores_, 1);
   EXPECT_THAT(sent_[2], IsEmpty()) << "workers begin when the floats are there";
   ASSERT_TRUE(sent_[1].back().has_restore());
-  proto::PeerMessage restored;
-  restored.mutable_shard_restored();
-  Receive(kOwnShard, restored);
-  Receive(1, restored);
+  Restored();
   ASSERT_EQ(sent_[2].size(), 1u);
   EXPECT_EQ(sent_[2][0].view().from_step(), 4);
 }

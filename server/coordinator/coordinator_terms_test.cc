@@ -83,10 +83,7 @@ TEST_F(CoordinatorTermsTest, SoDoesAStreamThatBreaksWhileItRestoresAndNoneLater)
   sent_.clear();
   Start();
   Begin();
-  proto::PeerMessage restored;
-  restored.mutable_shard_restored();
-  Receive(kOwnShard, restored);
-  Receive(1, restored);
+  Restored();
   ASSERT_TRUE(sent_[2].back().has_view());
   Handle(coordinator::RestoreBroke{absl::UnavailableError("Socket closed")}).IgnoreError();
   EXPECT_FALSE(end_.has_value()) << "the shard's call tells";

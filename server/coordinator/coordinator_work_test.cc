@@ -124,10 +124,7 @@ TEST_F(CoordinatorTest, OnArrivalWhatIsNotWholeIsGivenOutAgain) {
   block->add_units_above(3);
   Start("consistency { mode { mode: NAME_ASYNC } }");
   Begin();
-  proto::PeerMessage restored;
-  restored.mutable_shard_restored();
-  Receive(kOwnShard, restored);
-  Receive(1, restored);
+  Restored();
   proto::PeerMessage request;
   request.mutable_work_request();
   std::vector<int64_t> given;

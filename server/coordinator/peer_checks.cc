@@ -25,7 +25,6 @@ constexpr size_t kMostText = 4096;  // bytes
 constexpr size_t kMostName = 256;
 constexpr int64_t kMostSlots = 8;  // of an optimizer
 constexpr double kMostSeconds = 1e9;
-constexpr int64_t kMostOthers = 32;
 constexpr int64_t kMostWeight = 4294967295;  // Frame::weight
 
 absl::Status Found(absl::string_view field, absl::string_view found, absl::string_view expected) {

@@ -4,6 +4,7 @@
 #ifndef RUBATO_SERVER_RUN_FIGURES_H_
 #define RUBATO_SERVER_RUN_FIGURES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -88,6 +89,8 @@ struct Figure {
 // All of them, in the order of metrics.jsonl.
 absl::Span<const Figure> Figures();
 
+// As many as a script's test may have beside loss and accuracy (python/rubato/figures.py).
+constexpr size_t kMostOthers = 32;
 // Whether a script's figure may have the name: 1 to 64 letters, digits and underscores, which no
 // other field of a line of metrics.jsonl has.
 bool IsFreeName(absl::string_view name);

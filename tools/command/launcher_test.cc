@@ -108,13 +108,11 @@ TEST_F(LauncherTest, AChildMayUseTheProcessorsOfItsCommand) {
   const int processor = sched_getcpu();  // one of the test's own
   Launcher launcher;
   Command command{
-      "worker", 0, {"/bin/grep", "Cpus_allowed_list", "/proc/self/status"}, Path("log")};
+      "worker", 0, {"/bin/grep", "Cpus_allowed_list", "/proc/self/status"}, Path("worker-0.log")};
   command.processors = {processor};
   RUBATO_ASSERT_OK(launcher.Start(command));
   EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kAllEnded);
-  std::stringstream log;
-  log << std::ifstream(Path("log")).rdbuf();
-  EXPECT_EQ(log.str(), absl::StrCat("Cpus_allowed_list:\t", processor, "\n"));
+  EXPECT_EQ(Log("worker", 0), absl::StrCat("Cpus_allowed_list:\t", processor, "\n"));
 }
 
 TEST_F(LauncherTest, ChildrenStartWithACleanSlate) {

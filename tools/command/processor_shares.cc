@@ -57,10 +57,9 @@ std::vector<std::vector<int>> ProcessorShares(std::vector<Processor> processors,
     return std::tie(a.package, a.core, a.number) < std::tie(b.package, b.core, b.number);
   });
   std::vector<std::vector<int>> shares(workers);
-  for (int64_t i = 0; i < std::max<int64_t>(all, workers); ++i) {
-    const int64_t worker = all > workers ? i * workers / all : i;
-    const int64_t place = all > workers ? i : i * all / workers;
-    shares[worker].push_back(processors[place].number);
+  const int64_t places = std::max<int64_t>(all, workers);
+  for (int64_t i = 0; i < places; ++i) {
+    shares[i * workers / places].push_back(processors[i * all / places].number);
   }
   return shares;
 }

@@ -22,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kTrain[] = "train";
-constexpr size_t kMostOthers = 32;  // as many as a test may have
 
 // The curves, and how far the run was at each line: samples, or steps where no line tells samples.
 struct Parsed {

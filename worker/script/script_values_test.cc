@@ -90,13 +90,18 @@ class ScriptValuesTest : public ::testing::Test {
     return status;
   }
 
+  // The script asks, and reads the answer.
+  nlohmann::json Ask() {
+    script_->Write({{"kind", "next"}});
+    absl::StatusOr<nlohmann::json> answer = script_->Read();
+    RUBATO_EXPECT_OK(answer.status());
+    return *std::move(answer);
+  }
   // The script gets a micro-batch, and fills its gradient with `value`.
   int64_t Fill(float value) {
-    script_->Write({{"kind", "next"}});
-    const absl::StatusOr<nlohmann::json> work = script_->Read();
-    RUBATO_EXPECT_OK(work.status());
-    for (float& to : script_->gradient((*work)["gradient"])) to = value;
-    return (*work)["id"];
+    const nlohmann::json work = Ask();
+    for (float& to : script_->gradient(work["gradient"])) to = value;
+    return work["id"];
   }
   void Say(const char* kind, int64_t id, int64_t begin, int64_t weight) {
     script_->Write({{"kind", kind}, {"id", id}, {"begin", begin}, {"weight", weight}});
@@ -106,10 +111,8 @@ class ScriptValuesTest : public ::testing::Test {
     std::vector<nlohmann::json> works;
     const auto script = [&] {
       for (int i = 0; i < 2; ++i) {
-        script_->Write({{"kind", "next"}});
-        const absl::StatusOr<nlohmann::json> work = script_->Read();
-        RUBATO_EXPECT_OK(work.status());
-        works.push_back(*work);
+        const nlohmann::json work = Ask();
+        works.push_back(work);
         script_->Write({{"kind", "give"}, {"id", works.back()["id"]}});
       }
     };
@@ -196,14 +199,12 @@ TEST_F(ScriptValuesTest, AnAnswerToAnEarlierTestIsNotToldAsTheNextOnes) {
   RUBATO_EXPECT_OK(Compute(
       {0, 1}, [](int64_t) {},
       [&] {
-        script_->Write({{"kind", "next"}});
-        const absl::StatusOr<nlohmann::json> work = script_->Read();
-        RUBATO_ASSERT_OK(work.status());
-        EXPECT_TRUE((*work)["tests"]);
+        const nlohmann::json work = Ask();
+        EXPECT_TRUE(work["tests"]);
         script_->Write({{"kind", "tested"},
                         {"loss", 2},
                         {"figures", {{"f1", 0.25}, {"auc", "nan"}, {"unknown", nullptr}}}});
-        script_->Write({{"kind", "give"}, {"id", (*work)["id"]}});
+        script_->Write({{"kind", "give"}, {"id", work["id"]}});
       }));
   ASSERT_EQ(tested_.size(), 1u);
   EXPECT_EQ(tested_[0].unit(), 3);
@@ -253,13 +254,11 @@ TEST_F(ScriptValuesTest, ATestTellsWhatItKnows) {
     RUBATO_EXPECT_OK(Compute(
         {0, 1}, [](int64_t) {},
         [&] {
-          script_->Write({{"kind", "next"}});
-          const absl::StatusOr<nlohmann::json> work = script_->Read();
-          RUBATO_ASSERT_OK(work.status());
+          const nlohmann::json work = Ask();
           nlohmann::json tested = {{"kind", "tested"}, {"loss", nullptr}, {"figures", 7}};
           if (tells) tested["figures"] = {{"f1", 0.25}};
           script_->Write(tested);
-          script_->Write({{"kind", "give"}, {"id", (*work)["id"]}});
+          script_->Write({{"kind", "give"}, {"id", work["id"]}});
         }));
     ASSERT_EQ(tested_.size(), 1u);
     EXPECT_FALSE(tested_[0].has_loss_sum());
@@ -310,12 +309,10 @@ class AddingScriptValuesTest : public ScriptValuesTest {
         {0, kLeaves}, [](int64_t) {},
         [&] {
           for (int i = 1; i <= std::min<int64_t>(batch, kLeaves); ++i) {
-            script_->Write({{"kind", "next"}});
-            const absl::StatusOr<nlohmann::json> work = script_->Read();
-            RUBATO_EXPECT_OK(work.status());
-            told.push_back({(*work)["kept"], (*work)["adds"], (*work)["keeps"]});
-            for (float& to : script_->gradient((*work)["gradient"])) to = static_cast<float>(i);
-            Say("give", (*work)["id"], 0, 4);
+            const nlohmann::json work = Ask();
+            told.push_back({work["kept"], work["adds"], work["keeps"]});
+            for (float& to : script_->gradient(work["gradient"])) to = static_cast<float>(i);
+            Say("give", work["id"], 0, 4);
           }
         },
         SampleSchedule(80, batch, kLeaves)));
@@ -337,10 +334,9 @@ TEST_F(ScriptValuesTest, WhatIsNotLentToServersIsNotLentToTheScript) {
   RUBATO_EXPECT_OK(Compute(
       {0, 1}, [](int64_t) {},
       [&] {
-        script_->Write({{"kind", "next"}});
-        const absl::StatusOr<nlohmann::json> work = script_->Read();
-        EXPECT_TRUE((*work)["lent"].is_null());
-        Say("give", (*work)["id"], 0, 4);
+        const nlohmann::json work = Ask();
+        EXPECT_TRUE(work["lent"].is_null());
+        Say("give", work["id"], 0, 4);
       }));
 }
 
@@ -350,12 +346,10 @@ TEST_F(LendingScriptValuesTest, AGradientIsPushedFromWhereTheScriptHasWrittenIt)
       {0, 2}, [](int64_t) {},
       [&] {
         Say("give", Fill(1), 0, 4);  // in the region, which may be mixed with what is lent
-        script_->Write({{"kind", "next"}});
-        const absl::StatusOr<nlohmann::json> work = script_->Read();
-        float* const gradient = Open(*work, &offset);
+        const nlohmann::json work = Ask();
+        float* const gradient = Open(work, &offset);
         std::fill_n(gradient, kValues, 2.0f);
-        script_->Write(
-            {{"kind", "give"}, {"id", (*work)["id"]}, {"weight", 4}, {"in_place", true}});
+        script_->Write({{"kind", "give"}, {"id", work["id"]}, {"weight", 4}, {"in_place", true}});
         munmap(gradient, kValues * sizeof(float));
       }));
   EXPECT_EQ(sums_, std::vector<float>(kValues, 3));
@@ -369,12 +363,10 @@ TEST_F(LendingScriptValuesTest, ABufferIsNotLentToTheScriptWhileItIsRead) {
       {0, 2}, [](int64_t) {},
       [&] {
         for (uint64_t* const offset : {&first, &second}) {
-          script_->Write({{"kind", "next"}});
-          const absl::StatusOr<nlohmann::json> work = script_->Read();
-          float* const gradient = Open(*work, offset);
+          const nlohmann::json work = Ask();
+          float* const gradient = Open(work, offset);
           std::fill_n(gradient, kValues, 2.0f);
-          script_->Write(
-              {{"kind", "give"}, {"id", (*work)["id"]}, {"weight", 4}, {"in_place", true}});
+          script_->Write({{"kind", "give"}, {"id", work["id"]}, {"weight", 4}, {"in_place", true}});
           munmap(gradient, kValues * sizeof(float));
         }
       }));
