@@ -22,6 +22,9 @@
 namespace rubato {
 namespace {
 
+// Of messages that are held back. Then whoever has another waits until they can be sent.
+constexpr size_t kMostHeld = 64 << 10;
+
 // The coordinator does not let this process in.
 bool IsRefusal(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
@@ -129,10 +132,14 @@ ControlClient::~ControlClient() {
   {
     MonotonicLock lock(&mutex_);
     closing_ = true;
+    // What it sends may have more behind it, such as why this process fails.
+    const auto rests = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !sends_held_; };
+    mutex_.AwaitFor(absl::Condition(&rests), absl::Seconds(1));
   }
   if (!thread_.joinable()) {  // never started
     context_.TryCancel();
     call_->Finish();
+    if (sender_.joinable()) sender_.join();
     return;
   }
   // Half-closing, rather than cancelling, lets what was sent arrive. A write that does not end
@@ -149,10 +156,72 @@ ControlClient::~ControlClient() {
     if (!mutex_.AwaitFor(absl::Condition(&ended_), absl::Seconds(1))) context_.TryCancel();
   }
   thread_.join();
+  if (sender_.joinable()) sender_.join();
 }
 
 void ControlClient::Send(const proto::PeerMessage& message) {
   absl::MutexLock lock(&write_mutex_);
+  WriteHeldAnd(&message);
+}
+
+void ControlClient::SendLater(proto::PeerMessage message) {
+  bool is_too_much;
+  {
+    MonotonicLock lock(&mutex_);
+    held_bytes_ += message.ByteSizeLong();
+    held_.push_back({std::move(message), MonotonicNow()});
+    is_too_much = held_bytes_ > kMostHeld;
+    if (!sender_.joinable()) sender_ = std::thread([this] { SendHeld(); });
+  }
+  if (!is_too_much) return;
+  absl::MutexLock lock(&write_mutex_);
+  WriteHeldAnd(nullptr);
+}
+
+void ControlClient::SendHeld() {
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return closing_ || !held_.empty();
+  };
+  absl::Time next = absl::InfinitePast();
+  while (true) {
+    {
+      MonotonicLock lock(&mutex_, absl::Condition(&has_work));
+      if (mutex_.AwaitUntil(absl::Condition(&closing_), next)) return;
+      sends_held_ = true;
+    }
+    {
+      absl::MutexLock lock(&write_mutex_);
+      WriteHeldAnd(nullptr);
+    }
+    next = MonotonicNow() + kBetweenBatches;
+    MonotonicLock lock(&mutex_);
+    sends_held_ = false;
+  }
+}
+
+void ControlClient::WriteHeldAnd(const proto::PeerMessage* last) {
+  std::vector<Held> held;
+  {
+    MonotonicLock lock(&mutex_);
+    held.swap(held_);
+    held_bytes_ = 0;
+  }
+  if (held.empty()) {
+    if (last != nullptr) Write(*last);
+    return;
+  }
+  proto::PeerMessage batch;
+  const absl::Time now = MonotonicNow();
+  for (Held& one : held) {
+    proto::PeerMessage* const message = &one == &held.front() ? &batch : batch.add_then();
+    *message = std::move(one.message);
+    message->set_held_seconds(absl::ToDoubleSeconds(now - one.since));
+  }
+  if (last != nullptr) *batch.add_then() = *last;
+  Write(batch);
+}
+
+void ControlClient::Write(const proto::PeerMessage& message) {
   if (is_known_) {
     call_->Write(message);
   } else {

@@ -47,13 +47,29 @@ class ControlClient {
   ~ControlClient();
 
   // Any thread. Lost if the call is broken: on_failure tells.
-  void Send(const proto::PeerMessage& message) ABSL_LOCKS_EXCLUDED(write_mutex_);
+  void Send(const proto::PeerMessage& message) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+
+  // For what comes often and is not waited for: messages go together, in order, at most every
+  // kBetweenBatches, or with the next that is sent. They say for how long they were held back.
+  // Returns at once, unless more than 64 KiB are held back.
+  void SendLater(proto::PeerMessage message) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  static constexpr absl::Duration kBetweenBatches = absl::Milliseconds(20);
 
  private:
   // `shown`: what the call shows of who calls.
   ControlClient(std::string name, std::shared_ptr<grpc::Channel> channel,
                 const std::optional<std::string>& shown, const proto::Registration& registration);
   void Run();
+  void SendHeld() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  // Writes what has been held back, and `last` unless it is null, as one message.
+  void WriteHeldAnd(const proto::PeerMessage* last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Write(const proto::PeerMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+
+  struct Held {
+    proto::PeerMessage message;
+    absl::Time since;
+  };
 
   const std::string name_;  // of the coordinator, with its address
   const std::unique_ptr<proto::Coordination::Stub> stub_;
@@ -68,6 +84,10 @@ class ControlClient {
   MonotonicMutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // no message comes any more
+  std::vector<Held> held_ ABSL_GUARDED_BY(mutex_);
+  size_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool sends_held_ ABSL_GUARDED_BY(mutex_) = false;  // its thread is at it
+  std::thread sender_;                               // of what is held back, from the first on
   std::thread thread_;
 };
 

@@ -8,8 +8,11 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/address.h"
@@ -89,6 +92,119 @@ TEST_F(ControlClientTest, ANameThatStandsForAnotherAddressIsFollowedAtOnce) {
 TEST_F(ControlClientTest, AHostWhoseNameStandsForNothingIsGone) {
   EXPECT_THAT(LookFor({"nobody.test:1"}, Greeting::kPlain, absl::ZeroDuration()),
               testing::ElementsAre(Reach::kGone));
+}
+
+// A coordinator that listens to one peer and says nothing.
+class Listening : public proto::Coordination::Service {
+ public:
+  Listening() {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    absl::StatusOr<std::unique_ptr<ControlClient>> client = ControlClient::Connect(
+        absl::StrCat("127.0.0.1:", port), absl::Seconds(30), proto::Registration(),
+        [] { return false; }, ConnectionOptions());
+    EXPECT_THAT(client, IsOk());
+    client_ = *std::move(client);
+    client_->Start({[](const proto::CoordinatorMessage&) {}, [](const absl::Status&) {}});
+  }
+  ~Listening() override {
+    client_.reset();
+    server_->Shutdown();
+  }
+
+  ControlClient& client() { return *client_; }
+  // Those that came together in one each, when `enough` says that no more are to be waited for.
+  std::vector<proto::PeerMessage> Await(std::function<bool(const proto::PeerMessage&)> enough) {
+    const auto is_there = [this, &enough]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !heard_.empty() && enough(heard_.back());
+    };
+    absl::MutexLock lock(&mutex_, absl::Condition(&is_there));
+    return heard_;
+  }
+
+ private:
+  using Stream = grpc::ServerReaderWriter<proto::CoordinatorMessage, proto::PeerMessage>;
+  grpc::Status Join(grpc::ServerContext*, Stream* stream) override {
+    stream->SendInitialMetadata();
+    for (proto::PeerMessage message; stream->Read(&message);) {
+      absl::MutexLock lock(&mutex_);
+      heard_.push_back(message);
+    }
+    return grpc::Status::OK;
+  }
+
+  absl::Mutex mutex_;
+  std::vector<proto::PeerMessage> heard_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ControlClient> client_;
+};
+
+proto::PeerMessage ProgressOf(int64_t unit) {
+  proto::PeerMessage message;
+  message.mutable_progress()->set_unit(unit);
+  return message;
+}
+
+std::vector<proto::PeerMessage> OneByOne(const std::vector<proto::PeerMessage>& together) {
+  std::vector<proto::PeerMessage> messages;
+  for (const proto::PeerMessage& message : together) {
+    messages.push_back(message);
+    for (const proto::PeerMessage& next : message.then()) messages.push_back(next);
+  }
+  return messages;
+}
+
+TEST(ControlClientBatchesTest, WhatMayComeLaterComesTogetherInOrder) {
+  constexpr int kMany = 2000;
+  Listening coordinator;
+  const absl::Time begin = MonotonicNow();
+  for (int unit = 0; unit < kMany; ++unit) coordinator.client().SendLater(ProgressOf(unit));
+  proto::PeerMessage idle;
+  idle.mutable_idle()->set_view(1);
+  coordinator.client().Send(idle);
+  const std::vector<proto::PeerMessage> heard = coordinator.Await([](const auto& last) {
+    return last.has_idle() || (last.then_size() > 0 && last.then().rbegin()->has_idle());
+  });
+  const double seconds = absl::ToDoubleSeconds(MonotonicNow() - begin);
+  EXPECT_LT(heard.size(), kMany / 10);
+  const std::vector<proto::PeerMessage> messages = OneByOne(heard);
+  ASSERT_EQ(messages.size(), 1 + kMany + 1);
+  EXPECT_TRUE(messages[0].has_registration());
+  for (int unit = 0; unit < kMany; ++unit) {
+    const proto::PeerMessage& message = messages[1 + unit];
+    ASSERT_TRUE(message.has_progress());
+    EXPECT_EQ(message.progress().unit(), unit);
+    EXPECT_GE(message.held_seconds(), 0);
+    EXPECT_LE(message.held_seconds(), seconds);
+  }
+  EXPECT_FALSE(messages.back().has_held_seconds());
+}
+
+TEST(ControlClientBatchesTest, NothingThatFollowsIsNeededForItToCome) {
+  Listening coordinator;
+  for (int unit = 0; unit < 3; ++unit) {
+    coordinator.client().SendLater(ProgressOf(unit));
+    coordinator.Await([unit](const auto& last) { return last.progress().unit() == unit; });
+  }
+}
+
+TEST(ControlClientBatchesTest, WhatIsLargeIsNotHeldBack) {
+  constexpr size_t kSize = 10'000, kMost = 64 << 10;
+  Listening coordinator;
+  proto::PeerMessage large = ProgressOf(0);
+  for (size_t i = 0; i < kSize / sizeof(double); ++i) large.mutable_progress()->add_loss_sum(1);
+  for (int unit = 1; unit <= 100; ++unit) {
+    large.mutable_progress()->set_unit(unit);
+    coordinator.client().SendLater(large);
+  }
+  const auto heard = coordinator.Await([](const auto& last) {
+    return (last.then_size() > 0 ? *last.then().rbegin() : last).progress().unit() == 100;
+  });
+  EXPECT_EQ(OneByOne(heard).size(), 1 + 100);
+  for (const auto& message : heard) EXPECT_LT(message.ByteSizeLong(), kMost + 2 * kSize);
 }
 
 }  // namespace

@@ -36,11 +36,11 @@ class ControlCall {
     stop_pushed_ = message.has_stop();
     outbox_.push_back(std::move(message));
   }
-  // Not `ok`: the peer is gone.
-  void OnRead(bool ok) {
+  // So many messages at once. Not `ok`: the peer is gone.
+  void OnRead(bool ok, int messages = 1) {
     reading_ = false;
     has_spoken_ = true;
-    ++read_;
+    read_ += messages;
     gone_ = gone_ || !ok;
   }
   // If the write failed, the peer is gone, and the read fails too.

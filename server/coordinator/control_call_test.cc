@@ -74,6 +74,17 @@ TEST(ControlCallTest, NoMoreIsReadBetweenTwoTicksThanMayBe) {
   EXPECT_THAT(Steps(&call), ElementsAre(Step::kRead));
 }
 
+TEST(ControlCallTest, EachOfMessagesThatComeTogetherCounts) {
+  ControlCall call;
+  Steps(&call);
+  call.OnRead(true, ControlCall::kMaxMessages - 1);
+  EXPECT_THAT(Steps(&call), ElementsAre(Step::kRead));
+  call.OnRead(true, 2);
+  EXPECT_THAT(Steps(&call), IsEmpty());
+  call.OnTick();
+  EXPECT_THAT(Steps(&call), ElementsAre(Step::kRead));
+}
+
 TEST(ControlCallTest, EndsWhenThePeerIsGoneAndNothingIsUnderWay) {
   ControlCall call;
   call.Push(Close(1));

@@ -51,6 +51,8 @@ TEST_F(LiesTest, AProgressThatNoWorkerCanHaveMade) {
       {"progress.first_leaf", [](auto* m) { m->mutable_progress()->set_first_leaf(kHuge - 1); }},
       {"progress.first_leaf", [](auto* m) { m->mutable_progress()->set_first_leaf(-1); }},
       {"progress.first_leaf", [](auto* m) { m->mutable_progress()->set_first_leaf(3); }},
+      {"held_seconds", [](auto* m) { m->set_held_seconds(-1); }},
+      {"held_seconds", [](auto* m) { m->set_held_seconds(std::nan("")); }},
       {"progress.loss_sum",
        [](auto* m) {
          for (int i = 0; i < 5; ++i) m->mutable_progress()->add_loss_sum(0);

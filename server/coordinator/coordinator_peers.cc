@@ -210,7 +210,8 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
       work_->Give(id, peer, &*evaluations_, now_, &out_);
       break;
     case proto::PeerMessage::kProgress:
-      work_->OnProgress(message.progress(), peer, &registry_, &*evaluations_, now_, &out_);
+      work_->OnProgress(message.progress(), now_ - absl::Seconds(message.held_seconds()), peer,
+                        &registry_, &*evaluations_, now_, &out_);
       checkpoints_.OnProgress(*work_);
       TakeWantedCheckpoint();
       break;
@@ -376,7 +377,7 @@ void Coordinator::OnEvaluation(PeerId id, const Peer& peer,
   if (!at_end && !is_expected) {
     return;  // nobody asked for it, or it has been told
   }
-  const MetricsLine line = work_->metrics().OnEvaluation(evaluation, now_);
+  const MetricsLine line = work_->OnEvaluation(evaluation, now_);
   const bool is_told = !IsScript(job_) || evaluation.judged() > 0;
   if (is_told) out_.push_back(line);
   if (evaluation.is_final()) {

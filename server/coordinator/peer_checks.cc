@@ -295,6 +295,7 @@ absl::Status CheckWorker(const proto::WorkerRegistration& worker) {
 }
 
 absl::Status CheckWorkerMessage(const proto::PeerMessage& message, const PeerTerms& terms) {
+  RUBATO_RETURN_IF_ERROR(Real("held_seconds", message.held_seconds(), 0, kMostSeconds));
   switch (message.kind_case()) {
     case proto::PeerMessage::kWorkRequest:
       return Count("work_request.applied", message.work_request().applied());

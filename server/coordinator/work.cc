@@ -225,8 +225,8 @@ absl::Status Work::CheckGiven(const WorkerId& worker, const proto::Progress& pro
   return absl::OkStatus();
 }
 
-void Work::OnProgress(const proto::Progress& progress, Peer* peer, Registry* registry,
-                      Evaluations* evaluations, absl::Time now, Outcomes* out) {
+void Work::OnProgress(const proto::Progress& progress, absl::Time at, Peer* peer,
+                      Registry* registry, Evaluations* evaluations, absl::Time now, Outcomes* out) {
   peer->last_progress = now;
   peer->staleness = progress.staleness();
   peer->clock = (divides() ? progress.unit() : progress.clock()) + 1;
@@ -252,7 +252,7 @@ void Work::OnProgress(const proto::Progress& progress, Peer* peer, Registry* reg
   }
   std::vector<MetricsLine> lines;
   const bool was_at_end = metrics_->units() >= lineage_.until();
-  metrics_->OnProgress(progress, now, &lines);
+  metrics_->OnProgress(progress, at, &lines);
   if (divides() && metrics_->units() + 1 < progress.unit())
     CatchUpWithMembers(*registry, now, &lines);
   if (divides() && !was_at_end && metrics_->units() >= lineage_.until()) {

@@ -76,8 +76,12 @@ class Work {
   // Workers, who are members.
   void Give(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now,
             coordinator::Outcomes* out);
-  void OnProgress(const proto::Progress& progress, Peer* peer, Registry* registry,
+  // It was computed at `at`, and is told now.
+  void OnProgress(const proto::Progress& progress, absl::Time at, Peer* peer, Registry* registry,
                   Evaluations* evaluations, absl::Time now, coordinator::Outcomes* out);
+  MetricsLine OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) {
+    return metrics_->OnEvaluation(evaluation, now);
+  }
   void OnApplied(const WorkerId& worker, int64_t clock) { ledger_.OnApplied(worker, clock); }
   // It has nothing left to do. False if it is given more.
   bool OnIdle(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now,

@@ -46,7 +46,8 @@ class WorkTest : public ::testing::Test {
       progress.add_loss_sum(1);
       progress.add_samples(2);
     }
-    work_->OnProgress(progress, registry_->Find(id), &*registry_, &*evaluations_, now_, &out_);
+    work_->OnProgress(progress, now_, registry_->Find(id), &*registry_, &*evaluations_, now_,
+                      &out_);
   }
 
   const absl::Time now_ = absl::UnixEpoch();

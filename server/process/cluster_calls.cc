@@ -96,18 +96,28 @@ class ClusterService::Call {
   void OnRead(bool ok) {
     proto::PeerMessage message;
     if (ok && has_read_ != nullptr) *has_read_ = true;
-    ok = ok && FromBytes(incoming_, &message);
+    ok = ok && FromBytes(incoming_, &message) && message.then_size() < ControlCall::kMaxMessages;
     Ended([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(service_->mutex_) {
-      if (ok && message.registration().has_shard() && role_ != Role::kServer) {
-        core_->Push(Refusal(NotFor(role_, "it takes part as no server").message()));
+      google::protobuf::RepeatedPtrField<proto::PeerMessage> then;
+      then.Swap(message.mutable_then());
+      if (ok) {
+        Take(std::move(message));
+        for (proto::PeerMessage& next : then) Take(std::move(next));
       } else {
-        service_
-            ->Handle(ok ? coordinator::Event(coordinator::FromPeer{id_, std::move(message)})
-                        : coordinator::PeerGone{id_})
-            .IgnoreError();
+        service_->Handle(coordinator::PeerGone{id_}).IgnoreError();
       }
-      core_->OnRead(ok);
+      core_->OnRead(ok, 1 + then.size());
     });
+  }
+
+  void Take(proto::PeerMessage message) {
+    service_->mutex_.AssertHeld();
+    message.clear_then();
+    if (message.registration().has_shard() && role_ != Role::kServer) {
+      core_->Push(Refusal(NotFor(role_, "it takes part as no server").message()));
+    } else {
+      service_->Handle(coordinator::FromPeer{id_, std::move(message)}).IgnoreError();
+    }
   }
 
   // An operation has ended, of which comes `what`. The call goes with its last one.

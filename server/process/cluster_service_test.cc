@@ -3,16 +3,23 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "common/base/monotonic.h"
 #include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "server/coordinator/control_call.h"
 
 namespace rubato {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr char kDigest[] = "digest";
 
@@ -152,6 +159,62 @@ TEST_F(ClusterServiceTest, OfTooManyWhoCallAndSayNothingSomeAreRefused) {
   queue.Shutdown();
   server->Shutdown();
   service.Stop();
+}
+
+// What somebody is told who sends this one message.
+class JoinTest : public ClusterServiceTest {
+ protected:
+  JoinTest() {
+    grpc::ServerBuilder builder;
+    service_.Register(ClusterService::Beside::kNothing, &builder);
+    server_ = builder.BuildAndStart();
+    service_.Start();
+    service_.Post(coordinator::FromPeer{kOwnShard, Shard()});
+  }
+  ~JoinTest() override {
+    server_->Shutdown();
+    service_.Stop();
+  }
+
+  std::vector<std::string> AnswersTo(const proto::PeerMessage& message) {
+    grpc::ClientContext context;
+    const auto call = proto::Coordination::NewStub(server_->InProcessChannel({}))->Join(&context);
+    call->Write(message);
+    std::vector<std::string> answers;
+    for (proto::CoordinatorMessage answer; call->Read(&answer);) {
+      answers.push_back(answer.stop().reason());
+    }
+    return answers;
+  }
+
+  ClusterService service_{Coordinator(SmallJob(), kDigest, "1.0", {}, MonotonicNow()), nullptr,
+                          outlets_, &log_};
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(JoinTest, MessagesThatComeTogetherAreTakenInOrder) {
+  proto::PeerMessage leave;
+  leave.mutable_leave()->set_applied(0);
+  proto::PeerMessage worker = Worker();
+  *worker.add_then() = leave;
+  EXPECT_THAT(AnswersTo(worker), ElementsAre("it has left"));
+  *leave.add_then() = Worker();
+  EXPECT_THAT(AnswersTo(leave),
+              ElementsAre(HasSubstr("a call begins with a registration, found leave")));
+}
+
+TEST_F(JoinTest, WhatFollowsAMessageHasNothingBehindIt) {
+  proto::PeerMessage worker = Worker();
+  worker.add_then()->mutable_leave()->set_applied(0);
+  // Were it taken, it would come before the call's end.
+  worker.mutable_then(0)->add_then()->mutable_work_request()->set_applied(0);
+  EXPECT_THAT(AnswersTo(worker), ElementsAre("it has left"));
+}
+
+TEST_F(JoinTest, WhoSendsMoreAtOnceThanIsReadBetweenTicksIsGone) {
+  proto::PeerMessage worker = Worker();
+  for (int i = 0; i < ControlCall::kMaxMessages; ++i) worker.add_then();
+  EXPECT_THAT(AnswersTo(worker), IsEmpty());
 }
 
 }  // namespace

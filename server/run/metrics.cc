@@ -25,6 +25,7 @@ Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time st
                      job.train().until()),
       start_(start),
       begun_(now),
+      last_(now),
       window_start_(now) {}
 
 void Metrics::Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule,
@@ -62,7 +63,7 @@ std::vector<WorkerTime> Metrics::WorkerTimes(absl::Time now) const {
   return times;
 }
 
-void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
+void Metrics::OnProgress(const proto::Progress& progress, absl::Time at,
                          std::vector<MetricsLine>* lines) {
   const int64_t parts = progress.loss_sum_size();
   const int64_t first = progress.first_leaf();
@@ -97,11 +98,12 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
     if (has_judged && !has_correct) leaf.told = progress.judged(i);
   }
   if (!sync_) {
-    CountUnit(unit.leaves, progress.staleness(), now, lines);
+    CountUnit(unit.leaves, progress.staleness(), at, lines);
     return;
   }
+  unit.at = std::max(unit.at, at);
   while (!open_.empty() && open_.begin()->first == units_ && open_.begin()->second.missing == 0) {
-    CountUnit(open_.begin()->second.leaves, 0, now, lines);
+    CountUnit(open_.begin()->second.leaves, 0, open_.begin()->second.at, lines);
     open_.erase(open_.begin());
   }
 }
@@ -125,8 +127,9 @@ void Metrics::CatchUp(int64_t units, absl::Time now, std::vector<MetricsLine>* l
   }
 }
 
-void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl::Time now,
+void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl::Time at,
                         std::vector<MetricsLine>* lines) {
+  last_ = std::max(last_, at);
   double loss = 0;
   int64_t samples = 0;
   for (const Leaf& leaf : leaves) {
@@ -138,7 +141,7 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
     window_judged_ += leaf.judged;
   }
   const int64_t before = samples_;
-  last_seconds_ = Seconds(now);
+  last_seconds_ = Seconds(last_);
   window_loss_ += loss;
   window_samples_ += samples;
   window_staleness_ += staleness;
@@ -146,7 +149,7 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   ++units_;
   ++window_units_;
   last_rate_ = learning_rate_.At(before) * policy_->RateOf(samples);
-  if (IsLineDue(before, now)) CloseWindow(now, lines);
+  if (IsLineDue(before, last_)) CloseWindow(last_, lines);
 }
 
 bool Metrics::IsLineDue(int64_t samples_before, absl::Time now) const {
@@ -163,6 +166,7 @@ bool Metrics::IsLineDue(int64_t samples_before, absl::Time now) const {
 
 void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
   if (window_told_ == 0) return;
+  last_ = std::max(last_, now);
   MetricsLine line;
   line.unit = units_;
   line.step = steps();
@@ -185,7 +189,8 @@ void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
   window_loss_ = window_correct_ = window_judged_ = window_staleness_ = 0;
 }
 
-MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) const {
+MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) {
+  last_ = std::max(last_, now);
   MetricsLine line;
   line.kind = evaluation.is_final() ? MetricsLine::Kind::kTest : MetricsLine::Kind::kEval;
   if (!evaluation.is_final()) line.split = evaluated_split_;

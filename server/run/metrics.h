@@ -76,8 +76,9 @@ class Metrics {
   // A part of a unit has been computed. Appends the lines that are complete now: in sync in the
   // order of steps, with sums in the order of micro-batches, so that they do not depend on who
   // computed what.
-  // It has been checked (server/coordinator/peer_checks.h).
-  void OnProgress(const proto::Progress& progress, absl::Time now, std::vector<MetricsLine>* lines);
+  // It has been checked (server/coordinator/peer_checks.h). `at`: when it was computed; at the
+  // earliest when the last line was.
+  void OnProgress(const proto::Progress& progress, absl::Time at, std::vector<MetricsLine>* lines);
 
   // The worker of this rank has computed for so long.
   void OnComputed(int rank, double seconds);
@@ -87,7 +88,7 @@ class Metrics {
   void CatchUp(int64_t units, absl::Time now, std::vector<MetricsLine>* lines);
 
   // The line of a test at about `unit` units.
-  MetricsLine OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) const;
+  MetricsLine OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now);
 
   // What has been counted since the last line, if anything.
   void CloseWindow(absl::Time now, std::vector<MetricsLine>* lines);
@@ -129,9 +130,10 @@ class Metrics {
   struct Unit {
     std::vector<Leaf> leaves;
     int64_t missing = 0;
+    absl::Time at = absl::InfinitePast();  // of the part that was computed last
   };
 
-  void CountUnit(const std::vector<Leaf>& leaves, double staleness, absl::Time now,
+  void CountUnit(const std::vector<Leaf>& leaves, double staleness, absl::Time at,
                  std::vector<MetricsLine>* lines);
   // After a unit, before which `samples_before` samples were done.
   bool IsLineDue(int64_t samples_before, absl::Time now) const;
@@ -149,6 +151,7 @@ class Metrics {
   const LearningRate learning_rate_;
   const absl::Time start_;
   const absl::Time begun_;  // by this process
+  absl::Time last_;         // of a unit, or a line: time does not go back
 
   // Of the whole run.
   int64_t samples_before_ = 0;

@@ -162,6 +162,35 @@ TEST_F(MetricsTest, TheShareOfCommunicationThatIsHiddenIsThatOfTheSumsSinceTheLa
   EXPECT_EQ(lines_.back().overlap.hidden(), std::nullopt);  // nobody told
 }
 
+// Two workers that tell of several steps at once, the second when the first has long told.
+TEST_F(MetricsTest, AStepWasDoneWhenItsLastPartWasComputed) {
+  Metrics metrics = Begun(/*sync=*/true);
+  const auto at = [this](int milliseconds) { return now_ + absl::Milliseconds(milliseconds); };
+  for (int step = 0; step < 3; ++step)
+    metrics.OnProgress(Told(step, 0, 20), at(10 * step), &lines_);
+  for (int step = 0; step < 3; ++step) {
+    metrics.OnProgress(Told(step, 1, 20), at(10 * step + (step == 1 ? -5 : 5)), &lines_);
+  }
+  ASSERT_EQ(lines_.size(), 3u);
+  EXPECT_DOUBLE_EQ(lines_[0].time, 0.005);
+  EXPECT_DOUBLE_EQ(lines_[1].time, 0.010);
+  EXPECT_DOUBLE_EQ(lines_[2].time, 0.025);
+  EXPECT_DOUBLE_EQ(lines_[2].samples_per_second, 40 / 0.015);
+  EXPECT_DOUBLE_EQ(metrics.last_seconds(), 0.025);
+}
+
+TEST_F(MetricsTest, TimeDoesNotGoBackFromLineToLine) {
+  Metrics metrics = Begun(/*sync=*/true);
+  const auto at = [this](int milliseconds) { return now_ + absl::Milliseconds(milliseconds); };
+  for (const int64_t leaf : {0, 1}) metrics.OnProgress(Told(0, leaf, 20), at(20), &lines_);
+  EXPECT_DOUBLE_EQ(metrics.OnEvaluation(proto::EvaluationResult(), at(50)).time, 0.050);
+  for (const int64_t leaf : {0, 1}) metrics.OnProgress(Told(1, leaf, 20), at(40), &lines_);
+  for (const int64_t leaf : {0, 1}) metrics.OnProgress(Told(2, leaf, 20), at(60), &lines_);
+  ASSERT_EQ(lines_.size(), 3u);
+  EXPECT_DOUBLE_EQ(lines_[1].time, 0.050);
+  EXPECT_DOUBLE_EQ(lines_[2].time, 0.060);
+}
+
 // One member may be ahead of what another has told of, but not without bound.
 TEST_F(MetricsTest, KeepsPartsOfSoManySteps) {
   Metrics metrics(job_, kEpoch, now_, now_);
