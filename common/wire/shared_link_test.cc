@@ -1,12 +1,14 @@
 // Long because both ends of a link, honest or not, need the same fixture.
 #include "common/wire/shared_link.h"
 
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -435,6 +437,50 @@ TEST_F(SharedLinkTest, AnIdleEndSleepsAndStops) {
   ends_[0].ended.WaitForNotification();
   ends_[1].ended.WaitForNotification();
   RUBATO_EXPECT_OK(ends_[0].end);
+}
+
+std::vector<int> Processors(pid_t thread) {
+  cpu_set_t set;
+  EXPECT_EQ(sched_getaffinity(thread, sizeof set, &set), 0);
+  std::vector<int> processors;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &set)) processors.push_back(i);
+  }
+  return processors;
+}
+
+// The main thread's processors are the process's, as they are another's who looks.
+TEST_F(SharedLinkTest, TheOpenersThreadRunsWhereTheCreatorMay) {
+  const std::vector<int> all = Processors(0);
+  if (all.size() < 2) GTEST_SKIP() << "one processor";
+  std::vector<int> used[2];
+  absl::Notification is_bound, came[2];
+  std::thread unbound([&] {
+    is_bound.WaitForNotification();
+    std::unique_ptr<SharedLink> links[2];
+    for (const int end : {0, 1}) {
+      SharedLink::Callbacks callbacks = ends_[end].Collect();
+      callbacks.on_frame = [&, end](const Frame&, const ReceivedValues&) {
+        used[end] = Processors(0);
+        came[end].Notify();
+        return absl::OkStatus();
+      };
+      links[end] = std::make_unique<SharedLink>(std::move(segments_[end]), nullptr, kUnbounded,
+                                                std::move(callbacks));
+    }
+    for (const int end : {0, 1}) links[end]->Send(FrameOf(0), {});
+    for (const int end : {0, 1}) came[end].WaitForNotification();
+  });
+  cpu_set_t one, before;
+  CPU_ZERO(&one);
+  CPU_SET(all.back(), &one);
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  is_bound.Notify();
+  unbound.join();
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(used[0], all);
+  EXPECT_THAT(used[1], ElementsAre(all.back()));
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(size_t ring
   if (fcntl(segment->fd_, F_ADD_SEALS, kSeals) != 0) return failed(errno);
   RUBATO_RETURN_IF_ERROR(segment->Map(ring_bytes));
   segment->words_->nonce = DrawEntropy();
+  segment->creator_ = getpid();
   segment->words_->magic = kMagic;
   return segment;
 }
@@ -97,6 +98,7 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_
   if (!file.ok()) return CannotOpen(file.status().message());
   std::unique_ptr<SharedSegment> segment(new SharedSegment);
   segment->end_ = 1;
+  segment->creator_ = pid;
   segment->fd_ = *file;
   struct stat status;
   if (fstat(segment->fd_, &status) != 0 ||

@@ -65,7 +65,8 @@ class SharedSegment {
   SharedSegment(const SharedSegment&) = delete;
 
   SharedWords* words() const { return words_; }
-  int end() const { return end_; }  // which this is
+  int end() const { return end_; }          // which this is
+  int creator() const { return creator_; }  // process
   size_t ring_bytes() const { return ring_bytes_; }
   // The ring that end `end` writes. It is mapped twice in a row, so that any run of up to
   // ring_bytes() is contiguous.
@@ -77,6 +78,7 @@ class SharedSegment {
 
   int fd_ = -1;
   int end_ = 0;
+  int creator_ = 0;
   size_t ring_bytes_ = 0;
   SharedWords* words_ = nullptr;
   char* rings_[2] = {nullptr, nullptr};
