@@ -182,18 +182,17 @@ void ControlClient::SendHeld() {
   const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return closing_ || !held_.empty();
   };
-  absl::Time next = absl::InfinitePast();
   while (true) {
     {
       MonotonicLock lock(&mutex_, absl::Condition(&has_work));
-      if (mutex_.AwaitUntil(absl::Condition(&closing_), next)) return;
+      // They may go with another meanwhile, and others come: these go a little early then.
+      if (mutex_.AwaitUntil(absl::Condition(&closing_), MonotonicNow() + kHeldFor)) return;
       sends_held_ = true;
     }
     {
       absl::MutexLock lock(&write_mutex_);
       WriteHeldAnd(nullptr);
     }
-    next = MonotonicNow() + kBetweenBatches;
     MonotonicLock lock(&mutex_);
     sends_held_ = false;
   }

@@ -49,11 +49,11 @@ class ControlClient {
   // Any thread. Lost if the call is broken: on_failure tells.
   void Send(const proto::PeerMessage& message) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
 
-  // For what comes often and is not waited for: messages go together, in order, at most every
-  // kBetweenBatches, or with the next that is sent. They say for how long they were held back.
+  // For what nobody waits for: it is held back for up to kHeldFor, to go as one message with what
+  // else there is, in order, or with the next that is sent, and says for how long it was held back.
   // Returns at once, unless more than 64 KiB are held back.
   void SendLater(proto::PeerMessage message) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
-  static constexpr absl::Duration kBetweenBatches = absl::Milliseconds(20);
+  static constexpr absl::Duration kHeldFor = absl::Milliseconds(20);
 
  private:
   // `shown`: what the call shows of who calls.

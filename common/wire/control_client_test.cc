@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -98,21 +99,22 @@ TEST_F(ControlClientTest, AHostWhoseNameStandsForNothingIsGone) {
 class Listening : public proto::Coordination::Service {
  public:
   Listening() {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
+    const ConnectionOptions connection;
+    absl::StatusOr<Listener> listener = Listener::Listen(
+        "127.0.0.1:0", connection, [](const std::string&) {},
+        [this](auto* builder) { builder->RegisterService(this); });
+    EXPECT_THAT(listener, IsOk());
+    listener_ = *std::move(listener);
     absl::StatusOr<std::unique_ptr<ControlClient>> client = ControlClient::Connect(
-        absl::StrCat("127.0.0.1:", port), absl::Seconds(30), proto::Registration(),
-        [] { return false; }, ConnectionOptions());
+        listener_->address(), absl::Seconds(30), proto::Registration(), [] { return false; },
+        connection);
     EXPECT_THAT(client, IsOk());
     client_ = *std::move(client);
     client_->Start({[](const proto::CoordinatorMessage&) {}, [](const absl::Status&) {}});
   }
   ~Listening() override {
     client_.reset();
-    server_->Shutdown();
+    listener_->Shutdown();
   }
 
   ControlClient& client() { return *client_; }
@@ -138,7 +140,7 @@ class Listening : public proto::Coordination::Service {
 
   absl::Mutex mutex_;
   std::vector<proto::PeerMessage> heard_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<grpc::Server> server_;
+  std::optional<Listener> listener_;
   std::unique_ptr<ControlClient> client_;
 };
 
@@ -146,6 +148,11 @@ proto::PeerMessage ProgressOf(int64_t unit) {
   proto::PeerMessage message;
   message.mutable_progress()->set_unit(unit);
   return message;
+}
+
+// Of those that have come together.
+const proto::PeerMessage& Last(const proto::PeerMessage& message) {
+  return message.then_size() > 0 ? *message.then().rbegin() : message;
 }
 
 std::vector<proto::PeerMessage> OneByOne(const std::vector<proto::PeerMessage>& together) {
@@ -165,9 +172,8 @@ TEST(ControlClientBatchesTest, WhatMayComeLaterComesTogetherInOrder) {
   proto::PeerMessage idle;
   idle.mutable_idle()->set_view(1);
   coordinator.client().Send(idle);
-  const std::vector<proto::PeerMessage> heard = coordinator.Await([](const auto& last) {
-    return last.has_idle() || (last.then_size() > 0 && last.then().rbegin()->has_idle());
-  });
+  const std::vector<proto::PeerMessage> heard =
+      coordinator.Await([](const auto& message) { return Last(message).has_idle(); });
   const double seconds = absl::ToDoubleSeconds(MonotonicNow() - begin);
   EXPECT_LT(heard.size(), kMany / 10);
   const std::vector<proto::PeerMessage> messages = OneByOne(heard);
@@ -187,7 +193,9 @@ TEST(ControlClientBatchesTest, NothingThatFollowsIsNeededForItToCome) {
   Listening coordinator;
   for (int unit = 0; unit < 3; ++unit) {
     coordinator.client().SendLater(ProgressOf(unit));
-    coordinator.Await([unit](const auto& last) { return last.progress().unit() == unit; });
+    coordinator.Await([unit](const auto& message) {
+      return Last(message).has_progress() && Last(message).progress().unit() == unit;
+    });
   }
 }
 
@@ -200,9 +208,8 @@ TEST(ControlClientBatchesTest, WhatIsLargeIsNotHeldBack) {
     large.mutable_progress()->set_unit(unit);
     coordinator.client().SendLater(large);
   }
-  const auto heard = coordinator.Await([](const auto& last) {
-    return (last.then_size() > 0 ? *last.then().rbegin() : last).progress().unit() == 100;
-  });
+  const auto heard =
+      coordinator.Await([](const auto& message) { return Last(message).progress().unit() == 100; });
   EXPECT_EQ(OneByOne(heard).size(), 1 + 100);
   for (const auto& message : heard) EXPECT_LT(message.ByteSizeLong(), kMost + 2 * kSize);
 }
