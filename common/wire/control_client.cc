@@ -1,5 +1,6 @@
 #include "common/wire/control_client.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -117,6 +118,10 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
 void ControlClient::Start(ControlCallbacks callbacks) {
   callbacks_ = std::move(callbacks);
   thread_ = std::thread([this] { Run(); });
+  sender_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "held back");
+    SendHeld();
+  });
 }
 
 ControlClient::ControlClient(std::string name, std::shared_ptr<grpc::Channel> channel,
@@ -139,7 +144,6 @@ ControlClient::~ControlClient() {
   if (!thread_.joinable()) {  // never started
     context_.TryCancel();
     call_->Finish();
-    if (sender_.joinable()) sender_.join();
     return;
   }
   // Half-closing, rather than cancelling, lets what was sent arrive. A write that does not end
@@ -156,7 +160,7 @@ ControlClient::~ControlClient() {
     if (!mutex_.AwaitFor(absl::Condition(&ended_), absl::Seconds(1))) context_.TryCancel();
   }
   thread_.join();
-  if (sender_.joinable()) sender_.join();
+  sender_.join();
 }
 
 void ControlClient::Send(const proto::PeerMessage& message) {
@@ -171,7 +175,6 @@ void ControlClient::SendLater(proto::PeerMessage message) {
     held_bytes_ += message.ByteSizeLong();
     held_.push_back({std::move(message), MonotonicNow()});
     is_too_much = held_bytes_ > kMostHeld;
-    if (!sender_.joinable()) sender_ = std::thread([this] { SendHeld(); });
   }
   if (!is_too_much) return;
   absl::MutexLock lock(&write_mutex_);

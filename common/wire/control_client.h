@@ -87,7 +87,7 @@ class ControlClient {
   std::vector<Held> held_ ABSL_GUARDED_BY(mutex_);
   size_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool sends_held_ ABSL_GUARDED_BY(mutex_) = false;  // its thread is at it
-  std::thread sender_;                               // of what is held back, from the first on
+  std::thread sender_;                               // of what is held back
   std::thread thread_;
 };
 

@@ -183,7 +183,7 @@ TEST(ControlClientBatchesTest, WhatMayComeLaterComesTogetherInOrder) {
     const proto::PeerMessage& message = messages[1 + unit];
     ASSERT_TRUE(message.has_progress());
     EXPECT_EQ(message.progress().unit(), unit);
-    EXPECT_GE(message.held_seconds(), 0);
+    EXPECT_TRUE(message.has_held_seconds());
     EXPECT_LE(message.held_seconds(), seconds);
   }
   EXPECT_FALSE(messages.back().has_held_seconds());
@@ -193,9 +193,10 @@ TEST(ControlClientBatchesTest, NothingThatFollowsIsNeededForItToCome) {
   Listening coordinator;
   for (int unit = 0; unit < 3; ++unit) {
     coordinator.client().SendLater(ProgressOf(unit));
-    coordinator.Await([unit](const auto& message) {
+    const auto heard = coordinator.Await([unit](const auto& message) {
       return Last(message).has_progress() && Last(message).progress().unit() == unit;
     });
+    EXPECT_GE(heard.back().held_seconds(), absl::ToDoubleSeconds(ControlClient::kHeldFor));
   }
 }
 

@@ -54,8 +54,10 @@ void RunWhereRuns(int process) {
   cpu_set_t theirs, own;
   if (sched_getaffinity(process, sizeof theirs, &theirs) != 0) return;
   if (sched_getaffinity(0, sizeof own, &own) != 0) return;
-  CPU_AND(&own, &own, &theirs);
-  if (CPU_COUNT(&own) > 0) (void)sched_setaffinity(0, sizeof own, &own);
+  CPU_AND(&theirs, &theirs, &own);
+  // Where the process is not bound, the kernel is to go on changing what both may use.
+  if (CPU_COUNT(&theirs) == 0 || CPU_EQUAL(&theirs, &own)) return;
+  (void)sched_setaffinity(0, sizeof theirs, &theirs);
 }
 
 void Relax() {

@@ -21,6 +21,9 @@ class ControlCall {
   // next tick.
   static constexpr int kMaxMessages = 10'000;
 
+  // Those that may come together. A peer sends at most 64 KiB of them.
+  static constexpr int kMaxTogether = 4'096;
+
   explicit ControlCall(absl::Time now = absl::InfiniteFuture()) : begun_(now) {}
 
   enum class Step {

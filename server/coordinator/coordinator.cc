@@ -165,6 +165,7 @@ void Coordinator::On(const coordinator::Tick&) {
   checkpoints_.OnPartsTick(now_, &out_);
   checkpoints_.WriteIfReady(&out_);
   if (!is_training()) return;
+  work_->OnTick(now_, &out_);
   LetJoin();
   if (change_.state() != ViewChange::State::kPaused) checkpoints_.OnTick(now_);
   TakeWantedCheckpoint();

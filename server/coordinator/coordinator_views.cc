@@ -417,7 +417,7 @@ void Coordinator::AnnounceCheckpoint(int64_t after) {
 }
 
 void Coordinator::EndTraining() {
-  if (change_.state() == ViewChange::State::kPaused) work_->Abandon(change_);
+  if (change_.state() == ViewChange::State::kPaused) work_->Abandon(change_, now_, &out_);
   ending_.Begin(work_->lineage().until(), work_->policy().blocks_in_step());
   work_->End(now_, &summary_, &out_);
   summary_.views = view_.number();

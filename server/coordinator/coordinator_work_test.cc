@@ -23,6 +23,23 @@ TEST_F(CoordinatorTest, LinesInSyncComeInOrderOfStepsWhoeverIsFaster) {
   EXPECT_DOUBLE_EQ(lines_[1].loss, 3.0);
 }
 
+TEST_F(CoordinatorTest, ALineIsOfWhenAStepWasComputedNotOfWhenThatWasTold) {
+  Start();
+  Begin();
+  now_ += absl::Seconds(2);
+  const auto held = [](proto::PeerMessage message, double seconds) {
+    message.set_held_seconds(seconds);
+    return message;
+  };
+  Receive(2, held(Computed(0, {0, 2}, 1.0, 2), 0.75));
+  Receive(3, held(Computed(0, {2, 4}, 1.0, 2), 0.5));
+  Receive(2, Computed(1, {0, 2}, 1.0, 2));
+  Receive(3, Computed(1, {2, 4}, 1.0, 2));
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_DOUBLE_EQ(lines_[0].samples_per_second, 8 / 1.5);
+  EXPECT_DOUBLE_EQ(lines_[1].time - lines_[0].time, 0.5);
+}
+
 TEST_F(CoordinatorTest, WhereTargetsAreNumbersThereIsNoAccuracy) {
   Start();
   Begin();

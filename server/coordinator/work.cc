@@ -16,6 +16,10 @@ using coordinator::Warn;
 
 namespace {
 
+// Within this time who lives has told of what the blocks have: well beyond
+// ControlClient::kHeldFor.
+constexpr absl::Duration kTold = absl::Milliseconds(200);
+
 // Steps before the lineage that the checkpoint is of.
 int64_t OriginSteps(const proto::Job& job, const proto::Manifest& checkpoint) {
   if (checkpoint.has_origin_steps()) return checkpoint.origin_steps();
@@ -176,8 +180,26 @@ void Work::CatchUp(int64_t units, absl::Time now, Outcomes* out) {
   out->insert(out->end(), lines.begin(), lines.end());
 }
 
+void Work::Abandon(const ViewChange& change, absl::Time now, Outcomes* out) {
+  change.Settle(&ledger_);
+  CutAt(change.highest());
+  if (divides()) CatchUp(change.lowest(), now, out);
+}
+
 void Work::CatchUpWithBlocks(const ViewChange& change, absl::Time now, Outcomes* out) {
-  if (divides() && !change.lost().empty()) CatchUp(change.lowest(), now, out);
+  if (!divides()) return;
+  if (!change.lost().empty()) {
+    taken_ = change.lowest();
+    counts_taken_at_ = now + kTold;
+  }
+  if (lineage_.is_over()) counts_taken_at_ = std::min(counts_taken_at_, now);
+  OnTick(now, out);
+}
+
+void Work::OnTick(absl::Time now, Outcomes* out) {
+  if (now < counts_taken_at_) return;
+  counts_taken_at_ = absl::InfiniteFuture();
+  CatchUp(taken_, now, out);
 }
 
 void Work::Give(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now, Outcomes* out) {
@@ -267,9 +289,9 @@ void Work::CatchUpWithMembers(const Registry& registry, absl::Time now,
                               std::vector<MetricsLine>* lines) {
   int64_t slowest = lineage_.until();
   for (const auto& [id, peer] : registry.peers()) {
-    if (peer.is_member && !peer.idle && assignments_->HasAny(peer.worker)) {
-      slowest = std::min(slowest, peer.clock - 1);
-    }
+    if (!peer.is_member || peer.idle || peer.clock > slowest) continue;
+    if (assignments_->HasAny(peer.worker)) slowest = peer.clock - 1;
+    if (slowest <= metrics_->units()) return;
   }
   metrics_->CatchUp(slowest, now, lines);
 }

@@ -60,15 +60,14 @@ class Work {
   // When that will be, for people.
   absl::string_view WhenCut() const;
   // All shards are closed, and nobody is there to finish what is open.
-  void Abandon(const ViewChange& change) {
-    change.Settle(&ledger_);
-    CutAt(change.highest());
-  }
+  void Abandon(const ViewChange& change, absl::Time now, coordinator::Outcomes* out);
   // No work is in progress: counts the units that nobody has reported.
   void CatchUp(absl::Time now, coordinator::Outcomes* out) { CatchUp(lineage_.until(), now, out); }
-  // All shards are closed: counts the steps that all blocks have taken, if a worker is lost, which
-  // does not tell of its parts of them any more.
+  // All shards are closed: the steps that all blocks have taken are counted, if a worker is lost,
+  // which does not tell of its parts of them any more: soon, since the others may have theirs on
+  // the way, and at once where the lineage is over.
   void CatchUpWithBlocks(const ViewChange& change, absl::Time now, coordinator::Outcomes* out);
+  void OnTick(absl::Time now, coordinator::Outcomes* out);
   bool is_done() const { return ledger_.redo() == 0 && ledger_.under_way() == 0; }
 
   // How many of `workers` workers will have nothing to compute.
@@ -133,6 +132,8 @@ class Work {
   std::shared_ptr<const Policy> policy_;
   std::optional<Assignments> assignments_;  // if it divides
   WorkLedger ledger_;                       // else
+  int64_t taken_ = 0;  // sync: steps below are counted from `counts_taken_at_` on
+  absl::Time counts_taken_at_ = absl::InfiniteFuture();
   std::optional<Metrics> metrics_;
   absl::Time begin_;     // of training
   int64_t skipped_ = 0;  // left out because they were not finite

@@ -92,8 +92,50 @@ TEST_F(WorkTest, InSyncALostWorkersPartOfAStepThatIsTakenIsNotWaitedFor) {
   work_->CatchUpWithBlocks(change, now_, &out_);
   registry_->Remove(3);
   work_->OpenView(change, /*stopping=*/false, registry_->WorkerIds(), &view_);
+  work_->OnTick(now_ + absl::Seconds(1), &out_);
   EXPECT_EQ(work_->metrics().units(), 1);
   EXPECT_THAT(work_->WaitedFor(*registry_), ElementsAre(WorkerId{0, 1}));
+}
+
+// What it has told of last is on its way for some milliseconds.
+TEST_F(WorkTest, InSyncWhoLivesStillTellsOfStepsThatAreTakenWhenAnotherIsLost) {
+  Begin("mode { mode: NAME_SYNC }");
+  ViewChange change;
+  change.AddLost({1, 1});
+  change.Close(1, {{0, 1}});
+  proto::ShardClosed closed;
+  closed.set_view(1);
+  closed.set_lowest_version(1);
+  closed.set_highest_version(1);
+  change.OnClosed({0, 1}, closed);
+  work_->CatchUpWithBlocks(change, now_, &out_);
+  registry_->Remove(3);
+  work_->OpenView(change, /*stopping=*/false, registry_->WorkerIds(), &view_);
+  Computed(2, 0, 0, 2);
+  work_->OnTick(now_ + absl::Seconds(1), &out_);
+  EXPECT_EQ(work_->metrics().units(), 1);
+  ASSERT_TRUE(std::holds_alternative<MetricsLine>(out_.back()));
+  EXPECT_EQ(std::get<MetricsLine>(out_.back()).samples, 8);
+  EXPECT_EQ(std::get<MetricsLine>(out_.back()).loss, 0.5);  // of its two micro-batches of two
+}
+
+TEST_F(WorkTest, InSyncStepsThatAllBlocksHaveTakenCountWhereTheJobIsAbandoned) {
+  Begin("mode { mode: NAME_SYNC }");
+  ViewChange change;
+  change.AddLost({0, 1});
+  change.AddLost({1, 1});
+  change.Close(1, {{0, 1}});
+  proto::ShardClosed closed;
+  closed.set_view(1);
+  closed.set_lowest_version(2);
+  closed.set_highest_version(2);
+  change.OnClosed({0, 1}, closed);
+  change.Pause();
+  work_->Abandon(change, now_, &out_);
+  Summary summary;
+  work_->End(now_, &summary, &out_);
+  EXPECT_EQ(summary.steps, 2);
+  EXPECT_EQ(summary.samples, 16);
 }
 
 // No block counts samples that were left out on arrival, before the steps.

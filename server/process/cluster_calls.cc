@@ -96,10 +96,10 @@ class ClusterService::Call {
   void OnRead(bool ok) {
     proto::PeerMessage message;
     if (ok && has_read_ != nullptr) *has_read_ = true;
-    ok = ok && FromBytes(incoming_, &message) && message.then_size() < ControlCall::kMaxMessages;
+    ok = ok && FromBytes(incoming_, &message) && message.then_size() < ControlCall::kMaxTogether;
+    google::protobuf::RepeatedPtrField<proto::PeerMessage> then;  // goes when the mutex is free
+    then.Swap(message.mutable_then());
     Ended([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(service_->mutex_) {
-      google::protobuf::RepeatedPtrField<proto::PeerMessage> then;
-      then.Swap(message.mutable_then());
       if (ok) {
         Take(std::move(message));
         for (proto::PeerMessage& next : then) Take(std::move(next));

@@ -177,7 +177,9 @@ void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
   if (window_judged_ > 0) line.accuracy = window_correct_ / window_judged_;
   line.learning_rate = last_rate_;
   const double seconds = absl::ToDoubleSeconds(now - window_start_);
-  line.samples_per_second = seconds > 0 ? window_samples_ / seconds : 0;
+  // Several that were told of late may be of one moment.
+  if (seconds > 0) last_speed_ = window_samples_ / seconds;
+  line.samples_per_second = last_speed_;
   line.staleness = window_staleness_ / window_units_;
   line.pushed_bytes = std::exchange(window_pushed_, 0);
   line.pulled_bytes = std::exchange(window_pulled_, 0);

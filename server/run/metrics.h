@@ -173,7 +173,8 @@ class Metrics {
   double window_staleness_ = 0;
   int64_t window_pushed_ = 0, window_pulled_ = 0;  // bytes
   Overlap window_overlap_;
-  double last_rate_ = 0;  // of the last unit
+  double last_rate_ = 0;   // of the last unit
+  double last_speed_ = 0;  // of the last line: samples a second
 };
 
 }  // namespace rubato

@@ -189,6 +189,11 @@ TEST_F(MetricsTest, TimeDoesNotGoBackFromLineToLine) {
   ASSERT_EQ(lines_.size(), 3u);
   EXPECT_DOUBLE_EQ(lines_[1].time, 0.050);
   EXPECT_DOUBLE_EQ(lines_[2].time, 0.060);
+  EXPECT_DOUBLE_EQ(lines_[2].samples_per_second, 40 / 0.010);
+  // Told of at the same moment: as fast as the one before.
+  for (const int64_t leaf : {0, 1}) metrics.OnProgress(Told(3, leaf, 20), at(60), &lines_);
+  EXPECT_DOUBLE_EQ(lines_[3].time, 0.060);
+  EXPECT_DOUBLE_EQ(lines_[3].samples_per_second, 40 / 0.010);
 }
 
 // One member may be ahead of what another has told of, but not without bound.

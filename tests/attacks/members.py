@@ -1,6 +1,7 @@
 """A registered worker gone bad: it holds the run's worker-key, knows the job, and has a rank, but nothing to
 compute."""
 
+import functools
 import random
 import struct
 import time
@@ -220,6 +221,10 @@ def _messages(world):
             ("progress that pushed -1 bytes", tells(unit=0, more=((9, -1),)), "progress.pushed_bytes: .*"),
             ("progress at clock -1", tells(unit=0, more=((8, -1),)), "progress.clock: .*"),
             ("progress of NaN staleness", tells(unit=0, more=((6, NAN),)), "progress.staleness: .*"),
+            ("progress that was held back for NaN seconds", tells(unit=0) + proto((19, NAN)), "held_seconds: .*"),
+            ("progress that was held back for -1 seconds", tells(unit=0) + proto((19, -1.0)), "held_seconds: .*"),
+            ("a shard's opening behind a message of its own", proto((6, proto((1, 1))), (18, proto((2, b"")))),
+             "shard_opened: not sent by a worker"),
             ("a test of -1 samples", proto((5, proto((1, 0), (3, 0.0), (5, -1)))), "evaluation.samples: .*"),
             ("a test with NaN right answers", proto((5, proto((1, 0), (4, NAN), (5, 9)))), "evaluation.correct: .*"),
             ("a test at step -1", proto((5, proto((1, -1), (5, 9)))), "evaluation.unit: .*"),
@@ -241,6 +246,9 @@ def _messages(world):
            "this process sent an invalid message: evaluation.is_final: found a final test, expected none: .*",
            lambda: _says(world, proto((5, proto((1, 1), (3, 1.0), (5, 9), (6, 1))))))
     yield "10,000 messages that are of no use", "member still", lambda: _says(world, *[proto((3, b""))] * 10_000)
+    yield "10,000 messages behind another", "OK", lambda: _says(world, proto((3, b""), *[(18, proto((3, b"")))] * 10_000))
+    yield "messages behind messages, 200 deep", "OK", lambda: _says(world, functools.reduce(
+        lambda inner, _: proto((3, b""), (18, inner)), range(200), b""))
     yield "what is no message", "OK", lambda: _says(world, b"\xff" * 50)
     yield "a failure, in escape sequences", "member still|OK", lambda: _says(
         world, proto((8, proto((1, 1), (2, "\x1b[2J\x1b]0;owned\7")))))

@@ -44,6 +44,7 @@ struct Scenario {
   SimTime replaced_after = kSecond;  // a worker, where fewer than the least are left
   SimTime checkpoint_time = 0;
   SimTime test_time = 0;
+  SimTime held_back = 0;  // for how long workers hold back what they tell of a step
   // A second job goes on from the last checkpoint in sync, or on arrival, if there is one.
   bool later_on_arrival = false;
   proto::Mode later_mode = SyncMode();

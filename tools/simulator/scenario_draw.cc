@@ -228,6 +228,9 @@ void DrawStops(int64_t messages, Scenario* scenario) {
     job.evaluate_every = 1 + random.Below(10);
     scenario->test_time = static_cast<SimTime>(random.Unit() * 5 * kSecond);
   }
+  if (random.Below(2) == 0) {
+    scenario->held_back = static_cast<SimTime>(random.Unit() * 10 * kDrawnMicroBatchTime);
+  }
   if (random.Below(4) != 0) return;
   SimulationSetting::Stop stop;
   // At any moment, or soon after something else has happened.

@@ -65,6 +65,7 @@ struct SimulationSetting {
   Speeds speeds;
   SimTime micro_batch_time = 10 * kMillisecond;  // that a worker takes for one by itself
   SimTime test_time = 0;
+  SimTime held_back = 0;        // for how long workers hold back what they tell of a step
   SimTime checkpoint_time = 0;  // that writing one takes
   VirtualNetwork::Card card;
   std::vector<LinkSetting> links;

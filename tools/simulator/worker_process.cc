@@ -124,6 +124,9 @@ void WorkerProcess::OnTimer(uint64_t argument) {
       if (results_.empty()) break;
       OnTested();
       break;
+    case kHeld:
+      TellHeld();
+      break;
     case kDeadline:
       Post(Session::DeadlinePassed{ToTime(heard_at_)});
       break;
@@ -225,11 +228,23 @@ void WorkerProcess::Run(const Session::OpenStreams&) {
 }
 
 void WorkerProcess::Tell(proto::PeerMessage message) {
+  TellHeld();
   if (control_ < 0) return;
   setting_.network->Send(control_, self_, SimMessage::ToCoordinator(std::move(message)));
 }
 
-void WorkerProcess::Run(const Session::SendToCoordinator& send) { Tell(send.message); }
+void WorkerProcess::TellHeld() {
+  for (auto& [message, since] : std::exchange(held_, {})) {
+    message.set_held_seconds(1e-9 * static_cast<double>(setting_.network->now() - since));
+    Tell(std::move(message));
+  }
+}
+
+void WorkerProcess::Run(const Session::SendToCoordinator& send) {
+  if (!send.message.has_progress() || setting_.held_back == 0) return Tell(send.message);
+  if (held_.empty()) SetTimer(kHeld, setting_.network->now() + setting_.held_back);
+  held_.emplace_back(send.message, setting_.network->now());
+}
 
 void WorkerProcess::Run(const Session::SendFrame& send) {
   if (send.frame.kind == FrameKind::kRetire && observer() != nullptr) {
@@ -248,6 +263,7 @@ void WorkerProcess::Run(const Session::Disconnect&) {
   if (control_ >= 0) setting_.network->Close(control_, self_);
   for (const ConnectionId stream : streams_) ends_.Close(stream);
   control_ = -1;
+  held_.clear();
   streams_.clear();
   broken_since_ = kNever;
   blocks_.reset();

@@ -35,6 +35,7 @@ struct WorkerSetting {
   const Speeds* speeds = nullptr;
   SimTime micro_batch_time = 0;  // that a worker takes for a whole micro-batch, by itself
   SimTime test_time = 0;         // for a test of the parameters, beside its computations
+  SimTime held_back = 0;         // for how long it holds back what it tells of a step
   std::string name;              // of their processes, before a number
   proto::WorkerRegistration registration;
   std::string job_digest;
@@ -124,7 +125,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
 
  private:
   using Session = WorkerSession;
-  enum Timer : uint64_t { kComputed, kTested, kDeadline, kConnect, kLeave };
+  enum Timer : uint64_t { kComputed, kTested, kDeadline, kConnect, kLeave, kHeld };
 
   void SetTimer(Timer timer, SimTime at) {
     setting_.network->SetTimer(self_, at, static_cast<uint64_t>(part_) << 8 | timer);
@@ -157,6 +158,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   // As common/wire/reach.h does: why the job is over, if servers stand still.
   absl::Status LookAtServers();
   void Tell(proto::PeerMessage message);
+  void TellHeld();
   // Of what it takes part in; may be null.
   Observer* observer() const;
   void OnFrame(ConnectionId stream, SimMessage&& message) override;
@@ -205,6 +207,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   bool began_early_ = false;  // and waits for parameters
   SimTime compute_time_ = 0;  // that computing_ takes
   std::deque<Session::Event> mailbox_;
+  std::vector<std::pair<proto::PeerMessage, SimTime>> held_;  // back, since when
   SimTime compute_start_ = 0;
   SimTime computed_at_ = 0;
   SimTime computing_time_ = 0;
