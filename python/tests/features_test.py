@@ -113,6 +113,30 @@ print(loader._tensors is not None)
 """)
         self.assertEqual(output.splitlines(), ["{'training': False} True True", "True"] * 2)
 
+    def test_what_a_test_leaves_in_copies_is_gone(self):
+        # Float32 parameters lie in the job's vector; others, and averages, are copies of it.
+        output = self.passes("""
+class Doubled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(4), nn.Linear(4, 2).double()
+    def forward(self, x):
+        return self.linear(self.norm(x).double())
+model = Doubled()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""" + LOOP + """
+        optimizer.step()
+    copies = model.linear.weight, model.norm.running_mean
+    def test():
+        for copy in copies: copy.zero_()
+    kept = []
+    def see(): kept.extend(copy.clone() for copy in copies)
+    job.evaluate(see)
+    job.evaluate(test)
+    print([bool((copy == before).all()) for copy, before in zip(copies, kept)])
+""")
+        self.assertEqual(output.splitlines(), ["[True, True]"] * 2)
+
     @unittest.skipUnless(hasattr(torch, "compile"), "this torch has no torch.compile")
     def test_compiled(self):
         prepared = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n" + LOOP + "        optimizer.step()\n"

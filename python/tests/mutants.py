@@ -51,7 +51,7 @@ MUTANTS = [
     ("a test has figures without end", "figures.py", "if value is not None), _MOST)", "if value is not None), None)",
      "features_test FeaturesTest.test_other_figures_of_a_test_are_the_jobs_by_their_names"),
     ("a test's parameters stay", "job.py", "        engine.reload()\n", "",
-     "features_test FeaturesTest.test_a_test_leaves_no_trace"),
+     "features_test FeaturesTest.test_what_a_test_leaves_in_copies_is_gone"),
     (".grad is left for the next micro-batch", "layout.py", "        self.forget_gradients()\n", "",
      "features_test FeaturesTest.test_no_zero_grad_adds_nothing"),
     ("batch norm keeps its momentum", "layout.py", "module.momentum = 1.0", "pass",
