@@ -196,6 +196,10 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
                  "the same seed has the same order of samples, initial parameters and draws of "
                  "speeds in every mode. %s",
                  study.seeds, study.evaluations, Repeatable(study))},
+      {"finalNote", study.is_script
+                        ? "By the script's own test, by which modes are judged."
+                        : "Filled: the validation split, by which modes are judged; hollow: the "
+                          "test split."},
       {"command", command},
   };
   return Document({"rubato bench convergence", kReportStyle, kReportHtml, kReportScript}, data);

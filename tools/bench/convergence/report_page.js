@@ -198,7 +198,7 @@
       const missing = modes
           .map((name, mode) => [name, runsOf(mode).filter(run => run.last === null).length])
           .filter(([, n]) => n > 0);
-      made.note = 'Filled: the validation split, by which modes are judged; hollow: the test split.' +
+      made.note = data.finalNote +
           missing.map(([name, n]) => ' Of ' + name + ' ' + n + (n > 1 ? ' runs diverged.' : ' run diverged.')).join('');
       made.text = metric + ' at the end. ' + modes.map((name, mode) => name + ': median ' +
           number(median(runsOf(mode).map(run => run.last).filter(value => value !== null)))).join('; ') + '.';

@@ -97,6 +97,13 @@ TEST_F(ReportPageTest, SumsStalenessAndTakesTheMeanOfWorkersTimes) {
   EXPECT_NEAR(modes[0]["workerSeconds"][0][0].get<double>(), 4 + 1.0 / 3, 1e-6);
 }
 
+TEST_F(ReportPageTest, AScriptHasItsOwnTestAndNoSplits) {
+  EXPECT_THAT(DataOf(Page())["finalNote"], HasSubstr("the validation split"));
+  study_.is_script = true;
+  EXPECT_EQ(DataOf(Page())["finalNote"], "By the script's own test, by which modes are judged.");
+  EXPECT_THAT(Page(), Not(HasSubstr("the validation split")));
+}
+
 TEST_F(ReportPageTest, ItsVerdictsAreThoseOfTheReport) {
   const nlohmann::json data = DataOf(Page());
   EXPECT_THAT(data["verdicts"][0], HasSubstr(" (of sync 0 of 7): no verdict; train longer"));
