@@ -9,6 +9,9 @@ import unittest
 sys.path.insert(0, "tools/reference")
 import make_reference
 
+sys.path.insert(0, "python")
+from rubato import figures
+
 SCHEMA = sys.argv.pop()
 PROTO = pathlib.Path("proto/job.proto")
 
@@ -46,6 +49,13 @@ class ReferenceTest(unittest.TestCase):
     def test_every_exit_code_of_the_code_is_told(self):
         for code in ("0", "1", "2", "130", "143"):
             self.assertIn(f"\n| `{code}` | ", self.pages["run_folder.md"])
+
+    # A script's package says of a figure that the job does not take that it is the script's alone.
+    def test_scripts_know_which_names_lines_of_metrics_have(self):
+        names = re.findall(r"^\| `(\w+)` \|", self.pages["metrics.md"], re.MULTILINE)
+        self.assertEqual(figures._FIELDS, {"kind", "split", *names})
+        self.assertEqual(figures._MOST, int(re.search(
+            r"kMostOthers = (\d+);", pathlib.Path("server/run/figures.h").read_text())[1]))
 
 
 if __name__ == "__main__":
