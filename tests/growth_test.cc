@@ -119,7 +119,7 @@ TEST(GrowthTest, OfTestsThoseAreRememberedThatCheckpointsNeed) {
   KeptCheckpoints kept;
   proto::Checkpoint settings;
   settings.set_keep_last(1);
-  settings.mutable_keep_best()->set_metric(proto::METRIC_EVAL_LOSS);
+  settings.mutable_keep_best()->set_metric("eval/loss");
   settings.mutable_keep_best()->set_mode(proto::KeepBest::MODE_MIN);
   kept.OnEvaluation(7, 0.5);  // the best of all
   kept.Add({"best", 8, 7});

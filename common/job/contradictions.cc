@@ -36,6 +36,8 @@ std::optional<double> Samples(const proto::Point& point, const proto::Job& job) 
   return std::nullopt;
 }
 
+constexpr absl::string_view kAccuracy = "eval/accuracy";
+
 class Checks {
  public:
   Checks(const proto::Job& job, Report* report) : job_(job), report_(*report) {}
@@ -264,16 +266,19 @@ class Checks {
     }
   }
 
-  void CheckMetric(const std::string& key, bool is_given, proto::Metric metric) {
-    if (is_given && metric == proto::METRIC_EVAL_ACCURACY &&
-        job_.loss().name() == proto::Loss::NAME_MSE && Sound({key, "loss"})) {
+  void CheckMetric(const std::string& key, bool is_given, const std::string& metric) {
+    if (!is_given || IsScript(job_) || !Sound({key, "loss", "model", "script"})) return;
+    if (metric != "eval/loss" && metric != kAccuracy) {
+      report_.Add(key, absl::StrCat("found ", metric, ", expected eval/loss or eval/accuracy: ",
+                                    "other figures are of scripts' tests"));
+    } else if (metric == kAccuracy && job_.loss().name() == proto::Loss::NAME_MSE) {
       report_.Add(key, "found eval/accuracy beside loss: mse, expected eval/loss");
     }
   }
 
   void CheckStopWhen() {
     const proto::StopWhen& stop = job_.train().stop_when();
-    if (!Sound({"train.stop_when"}) || stop.metric() != proto::METRIC_EVAL_ACCURACY) return;
+    if (!Sound({"train.stop_when"}) || stop.metric() != kAccuracy) return;
     if (stop.has_at_least() && stop.at_least() > 1) {
       report_.Add("train.stop_when.at_least",
                   absl::StrCat("found ", stop.at_least(),

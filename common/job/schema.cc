@@ -99,9 +99,6 @@ std::string NumberExpectation(const FieldDescriptor& field) {
 }  // namespace
 
 std::string YamlName(const EnumValueDescriptor& value) {
-  if (value.options().HasExtension(proto::spelled)) {
-    return value.options().GetExtension(proto::spelled);
-  }
   absl::string_view name = value.name();
   const std::string prefix = ValuePrefix(*value.type());
   RUBATO_CHECK(absl::StartsWith(name, prefix));
@@ -231,6 +228,10 @@ std::string Expectation(const FieldDescriptor& field) {
         return "1 to 128 letters, digits, '_', '.' or '-'";
       }
       if (field.options().GetExtension(proto::is_path)) return "a path";
+      if (field.options().GetExtension(proto::is_metric)) {
+        return "eval/loss, eval/accuracy or, beside a script, eval/ and the name of another figure "
+               "of its tests (1 to 64 letters, digits and '_')";
+      }
       return "text";
     case FieldDescriptor::CPPTYPE_MESSAGE:
       break;

@@ -91,6 +91,32 @@ TEST(ScriptJobTest, WhatTheScriptHasTheJobHasNot) {
                           "codec: its optimizer is not known"));
 }
 
+TEST(ScriptJobTest, AMetricIsAnyFigureOfItsTests) {
+  const auto keep_best = [](const std::string& metric) {
+    return absl::StrCat("checkpoint: {keep_best: {mode: max, metric: ", metric, "}}\n");
+  };
+  for (const std::string& metric : {std::string("eval/loss"), std::string("eval/accuracy"),
+                                    std::string("eval/f1"), "eval/" + std::string(64, 'n')}) {
+    const absl::StatusOr<proto::Job> job = Load("script: [a]\n" + keep_best(metric));
+    RUBATO_ASSERT_OK(job);
+    EXPECT_EQ(job->checkpoint().keep_best().metric(), metric);
+  }
+  for (const std::string& metric :
+       {std::string("f1"), std::string("eval/"), std::string("eval/a-b"), std::string("eval/a/b"),
+        std::string("test/f1")}) {
+    EXPECT_THAT(MistakesIn("script: [a]\n" + keep_best(metric)),
+                ElementsAre(absl::StrCat(
+                    "job.yaml:5:45: checkpoint.keep_best.metric: found ", metric,
+                    ", expected eval/loss, eval/accuracy or, beside a script, eval/ and the name "
+                    "of another figure of its tests (1 to 64 letters, digits and '_')")));
+  }
+  EXPECT_THAT(MistakesIn("script: [a]\n" + keep_best("eval/" + std::string(65, 'n'))),
+              testing::SizeIs(1));
+  EXPECT_THAT(MistakesIn("model: mlp\n" + keep_best("eval/f1")),
+              ElementsAre("job.yaml:5:37: checkpoint.keep_best.metric: found eval/f1, expected "
+                          "eval/loss or eval/accuracy: other figures are of scripts' tests"));
+}
+
 TEST(ScriptJobTest, LayoutsBringTheOptimizer) {
   const absl::StatusOr<proto::Job> job = Load("model: script\n");
   RUBATO_ASSERT_OK(job);

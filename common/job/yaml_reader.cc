@@ -1,13 +1,16 @@
 #include "common/job/yaml_reader.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/nearest.h"
 #include "common/job/environment.h"
 #include "common/job/scalar_field.h"
@@ -29,6 +32,14 @@ namespace {
 
 std::string Join(const std::string& key, absl::string_view name) {
   return key.empty() ? std::string(name) : absl::StrCat(key, ".", name);
+}
+
+// Whether it is 1 to `longest` letters, digits and `others`.
+bool IsWord(absl::string_view text, size_t longest, absl::string_view others) {
+  return !text.empty() && text.size() <= longest &&
+         std::all_of(text.begin(), text.end(), [others](unsigned char c) {
+           return absl::ascii_isalnum(c) || absl::StrContains(others, static_cast<char>(c));
+         });
 }
 
 // `key` shown in an error message is what the user wrote: short and printable.
@@ -356,10 +367,10 @@ void YamlReader::ReadString(const YAML::Node& value, const std::string& key, con
   std::string text = value.Scalar();
   bool right = !(text.empty() && options.GetExtension(proto::not_empty));
   if (options.GetExtension(proto::is_file_name)) {
-    right = !text.empty() && text.size() <= 128 &&
-            text.find_first_not_of(
-                "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                "0123456789_.-") == std::string::npos;
+    right = IsWord(text, 128, "_.-");
+  } else if (options.GetExtension(proto::is_metric)) {
+    absl::string_view name = text;
+    right = absl::ConsumePrefix(&name, "eval/") && IsWord(name, 64, "_");
   }
   if (!right) {
     Reject(value, key, place, Expectation(field));

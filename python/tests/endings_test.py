@@ -321,6 +321,35 @@ class EndingsTest(WithPrograms):
         self.assertIn(b"test/late", events)
         self.assertIn("\ntest figures   f1 1  late 3  worst -\n", printed)
 
+    def test_other_figures_of_tests_end_a_job_and_keep_its_best(self):
+        # 4 steps an epoch, and a test behind each: the first has the best f1, the fourth meets the target. A checkpoint
+        # is written behind the first for sure, and behind others if the disk keeps up.
+        text = FAILING.replace("FAILS", "pass").replace('print("came', """\
+    f1 = {0: 0.75, 1: float("nan")}.get(epoch, 0.5 / max(epoch, 1))
+    job.evaluate(lambda: {"f1": f1, "auc": epoch / 4, "accuracy": epoch / 100})
+print("came""")
+        keep = "checkpoint={every: {epochs: 1}, keep_last: 1, keep_best: {metric: eval/%s, mode: max}}"
+        train = "until: {epochs: 100}, stop_when: {metric: eval/auc, at_least: 0.75}"
+        code, printed = self.train_text(text, train=train, flags=("--set", keep % "f1"))
+        self.assertEqual(code, 0, printed)
+        run = self.folder / "runs" / "latest"
+        told = [line for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+                if line["kind"] == "eval"]
+        self.assertEqual([(line["step"], line["f1"], line["auc"]) for line in told[:4]],
+                         [(4, 0.75, 0), (8, None, 0.25), (12, 0.25, 0.5), (16, 0.5 / 3, 0.75)])
+        kept = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
+        self.assertEqual(kept[0], "step-00000004")
+        self.assertEqual(len(kept), 2, "it and the last")
+        self.assertIn("stopped        before train.until: the target is met: eval/auc is 0.75\n", printed)
+        self.assertNotIn("has no number for", printed)
+
+        code, printed = self.train_text(text, flags=("--set", keep % "f2"))
+        self.assertEqual(code, 0, printed)
+        sentence = ("the test at step 4 has no number for eval/f2, by which checkpoint.keep_best goes; it has "
+                    "eval/accuracy, eval/auc, eval/f1\n")
+        self.assertEqual(printed.count(sentence), 1, printed)
+        self.assertEqual(printed.count("has no number for"), 1, printed)
+
     def test_where_nothing_is_left_the_last_epoch_comes_for_its_test(self):
         text = FAILING.replace("FAILS", "pass").replace('print("came', """    print("epoch", epoch)
     if epoch == job.total_epochs - 1:

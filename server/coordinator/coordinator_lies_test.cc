@@ -177,7 +177,7 @@ TEST_F(LiesTest, OneThatAsksForWorkAndDoesNone) {
 
 // They fill no file, and meet no target.
 TEST_F(LiesTest, TestsThatNobodyAskedForAreNotToldOf) {
-  Start("train { stop_when { metric: METRIC_EVAL_ACCURACY at_least: 0.9 } }");
+  Start("train { stop_when { metric: 'eval/accuracy' at_least: 0.9 } }");
   Begin();
   proto::PeerMessage tested = Evaluated(2);
   tested.mutable_evaluation()->set_correct(20);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/space/modes.h"
+#include "server/run/figures.h"
 
 namespace rubato {
 
@@ -57,15 +58,13 @@ std::optional<std::string> Evaluations::OnResult(int64_t unit,
   if (!line.has_value()) return std::nullopt;
   last_ = line;
   const proto::StopWhen& when = job_.train().stop_when();
-  const bool is_loss = when.metric() == proto::METRIC_EVAL_LOSS;
-  if (!job_.train().has_stop_when() || (!is_loss && !line->accuracy.has_value())) {
-    return std::nullopt;
-  }
-  const double value = is_loss ? line->loss : *line->accuracy;
-  const bool is_met = when.has_at_least() ? value >= when.at_least() : value <= when.at_most();
+  if (!job_.train().has_stop_when()) return std::nullopt;
+  const std::optional<double> value = MetricOf(*line, when.metric());
+  if (!value.has_value()) return std::nullopt;
+  // What is not a number meets nothing.
+  const bool is_met = when.has_at_least() ? *value >= when.at_least() : *value <= when.at_most();
   if (!is_met) return std::nullopt;
-  return absl::StrFormat("the target is met: %s is %g", is_loss ? "eval/loss" : "eval/accuracy",
-                         value);
+  return absl::StrFormat("the target is met: %s is %g", when.metric(), *value);
 }
 
 }  // namespace rubato

@@ -1,5 +1,7 @@
 #include "server/coordinator/evaluations.h"
 
+#include <cmath>
+
 #include "common/space/modes.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -15,7 +17,7 @@ class EvaluationsTest : public ::testing::Test {
   EvaluationsTest() {
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
         "cluster { workers { start: 2 } } train { batch_size: 8 micro_batches: 4 until { epochs: 2 "
-        "} stop_when { metric: METRIC_EVAL_LOSS at_most: 0.5 } } evaluation { every { epochs: 1 } "
+        "} stop_when { metric: 'eval/loss' at_most: 0.5 } } evaluation { every { epochs: 1 } "
         "}",
         &job_));
   }
@@ -67,6 +69,24 @@ TEST_F(EvaluationsTest, SaysWhenTheTargetIsMet) {
   line.loss = 0.5;
   EXPECT_EQ(evaluations.OnResult(4, line), "the target is met: eval/loss is 0.5");
   EXPECT_EQ(evaluations.last()->loss, 0.5);
+}
+
+TEST_F(EvaluationsTest, AScriptsFigureIsATarget) {
+  job_.mutable_train()->mutable_stop_when()->set_metric("eval/f1");
+  for (const bool at_least : {true, false}) {
+    proto::StopWhen& when = *job_.mutable_train()->mutable_stop_when();
+    at_least ? when.set_at_least(0.5) : when.set_at_most(0.5);
+    Evaluations evaluations(job_, 16);
+    MetricsLine line;
+    line.accuracy = 0.5;
+    EXPECT_FALSE(evaluations.OnResult(2, line).has_value()) << "it is not told";
+    for (const double unmet : {std::nan(""), at_least ? 0.25 : 0.75}) {
+      line.others = {{"f1", unmet}};
+      EXPECT_FALSE(evaluations.OnResult(4, line).has_value()) << unmet;
+    }
+    line.others = {{"f1", 0.5}};
+    EXPECT_EQ(evaluations.OnResult(6, line), "the target is met: eval/f1 is 0.5");
+  }
 }
 
 }  // namespace

@@ -1,8 +1,13 @@
 #include "server/run/figures.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 namespace rubato {
 namespace {
@@ -12,6 +17,8 @@ using Value = std::optional<Figure::Value>;
 using Use = Figure::Use;
 
 constexpr bool kOfTests = true, kOfTrainingOnly = false;
+constexpr absl::string_view kOfEvaluation = "eval/";
+
 constexpr bool kLogged = true, kNotLogged = false;
 
 constexpr Figure kFigures[] = {
@@ -111,6 +118,26 @@ bool IsFreeName(absl::string_view name) {
 
 Figure OtherFigure(absl::string_view name) {
   return {name, name, Unit::kNone, Use::kCurve, kOfTests, kNotLogged, 0, "", nullptr};
+}
+
+std::optional<double> MetricOf(const MetricsLine& line, absl::string_view metric) {
+  const absl::string_view name = absl::StripPrefix(metric, kOfEvaluation);
+  if (name == "loss") return std::isnan(line.loss) ? std::nullopt : std::make_optional(line.loss);
+  if (name == "accuracy") return line.accuracy;
+  const auto other = line.others.find(std::string(name));
+  return other == line.others.end() ? std::nullopt : std::make_optional(other->second);
+}
+
+std::string MetricsIn(const MetricsLine& line) {
+  std::vector<std::string> metrics;
+  const auto add = [&](absl::string_view name) {
+    metrics.push_back(absl::StrCat(kOfEvaluation, name));
+  };
+  for (const char* name : {"loss", "accuracy"}) {
+    if (MetricOf(line, name).has_value()) add(name);
+  }
+  for (const auto& [name, value] : line.others) add(name);
+  return absl::StrJoin(metrics, ", ");
 }
 
 void ForEachFigure(const MetricsLine& line,

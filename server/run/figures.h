@@ -97,6 +97,12 @@ bool IsFreeName(absl::string_view name);
 // A script's, a curve, of a name that must outlive it.
 Figure OtherFigure(absl::string_view name);
 
+// What the line tells of a metric of train.stop_when or checkpoint.keep_best, such as "eval/f1";
+// nothing where it does not, or tells of a loss that is no number.
+std::optional<double> MetricOf(const MetricsLine& line, absl::string_view metric);
+// The names of the numbers that such a line tells, as "eval/loss, eval/f1".
+std::string MetricsIn(const MetricsLine& line);
+
 // Those that the line tells, and behind them its others, as curves.
 void ForEachFigure(const MetricsLine& line,
                    absl::FunctionRef<void(const Figure& figure, Figure::Value value)> visit);

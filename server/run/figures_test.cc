@@ -1,6 +1,8 @@
 #include "server/run/figures.h"
 
+#include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -49,6 +51,22 @@ TEST(FiguresTest, ALineTellsWhatItKnows) {
         << figure.name;
   });
   EXPECT_EQ(values, (std::map<absl::string_view, Figure::Value>{{"auc", 2.0}, {"f1", 0.25}}));
+}
+
+TEST(FiguresTest, MetricsAreWhatALineTells) {
+  MetricsLine line;
+  line.loss = 2;
+  line.others = {{"f1", 0.25}, {"auc", 0.5}};
+  EXPECT_EQ(MetricOf(line, "eval/loss"), 2);
+  EXPECT_EQ(MetricOf(line, "eval/accuracy"), std::nullopt);
+  EXPECT_EQ(MetricOf(line, "eval/f1"), 0.25);
+  EXPECT_EQ(MetricOf(line, "eval/step"), std::nullopt);
+  EXPECT_EQ(MetricsIn(line), "eval/loss, eval/auc, eval/f1");
+  line.loss = std::nan("");
+  line.accuracy = 1;
+  EXPECT_EQ(MetricOf(line, "eval/loss"), std::nullopt) << "a script's test has told none";
+  EXPECT_EQ(MetricOf(line, "eval/accuracy"), 1);
+  EXPECT_EQ(MetricsIn(line), "eval/accuracy, eval/auc, eval/f1");
 }
 
 TEST(FiguresTest, AScriptsFiguresHaveFreeNames) {

@@ -19,7 +19,7 @@ proto::Checkpoint Settings(int keep_last) {
 
 proto::Checkpoint KeepBest(int keep_last, proto::KeepBest::Mode mode) {
   proto::Checkpoint settings = Settings(keep_last);
-  settings.mutable_keep_best()->set_metric(proto::METRIC_EVAL_LOSS);
+  settings.mutable_keep_best()->set_metric("eval/loss");
   settings.mutable_keep_best()->set_mode(mode);
   return settings;
 }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/boot_id.h"
 #include "common/base/bytes.h"
 #include "common/base/entropy.h"
@@ -29,9 +30,11 @@
 #include "common/files/init_from.h"
 #include "common/files/message_json.h"
 #include "common/files/safetensors.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "common/space/modes.h"
 #include "server/optimizers/optimizer.h"
+#include "server/run/figures.h"
 #include "server/run/metrics_file.h"
 
 namespace rubato {
@@ -52,6 +55,8 @@ constexpr absl::Duration kUntilUsed = absl::Seconds(10);
 
 constexpr char kPartsPrefix[] = ".parts-";
 
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
 // A name that nobody else gives: who sees such a folder shares the file system. It ends with this
 // machine's: who is on another one flushes what it writes there (server/process/part_files.h).
 std::string PartsFolder(const RunFolder& folder) {
@@ -61,17 +66,20 @@ std::string PartsFolder(const RunFolder& folder) {
                          kPartsPrefix, DrawEntropy(), DrawEntropy(), BootId());
 }
 
-// What metrics.jsonl tells of tests beside the training, by the samples trained before them.
-std::map<int64_t, double> TestsOf(const RunFolder& folder, const char* metric) {
+// What metrics.jsonl tells as this metric of tests beside the training, by the samples trained
+// before them; NaN where it tells no number.
+std::map<int64_t, double> TestsOf(const RunFolder& folder, absl::string_view metric) {
   std::map<int64_t, double> tests;
+  const std::string name(absl::StripPrefix(metric, "eval/"));
+  if (name != "loss" && name != "accuracy" && !IsFreeName(name)) return tests;
   const absl::StatusOr<std::string> text = ReadSmallFile(folder.MetricsFile());
   if (!text.ok()) return tests;
   for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
     const auto json = ParseJson(line);
     if (!json.is_object() || TextAt(json, "kind") != "eval") continue;
-    const auto value = json.find(metric);
-    if (value == json.end() || !value->is_number()) continue;
-    tests[static_cast<int64_t>(NumberAt(json, "samples"))] = value->get<double>();
+    const auto value = json.find(name);
+    tests[static_cast<int64_t>(NumberAt(json, "samples"))] =
+        value != json.end() && value->is_number() ? value->get<double>() : kNaN;
   }
   return tests;
 }
@@ -197,8 +205,7 @@ int64_t RunFiles::EvaluationBefore(const proto::Manifest& manifest) const {
 }
 
 void RunFiles::KeepWritten() {
-  const bool is_loss = job_.checkpoint().keep_best().metric() == proto::METRIC_EVAL_LOSS;
-  const std::map<int64_t, double> tests = TestsOf(folder_, is_loss ? "loss" : "accuracy");
+  const std::map<int64_t, double> tests = TestsOf(folder_, job_.checkpoint().keep_best().metric());
   MonotonicLock lock(&mutex_);
   for (const std::string& path : ListCheckpoints(folder_.CheckpointFolder())) {
     const absl::StatusOr<proto::Manifest> manifest = ReadManifest(path);
@@ -388,10 +395,26 @@ absl::Status RunFiles::Send(const proto::View& view, const std::vector<int>& sha
 
 void RunFiles::OnMetrics(const MetricsLine& line) {
   if (line.kind != MetricsLine::Kind::kEval) return;
-  const bool is_loss = job_.checkpoint().keep_best().metric() == proto::METRIC_EVAL_LOSS;
-  const double accuracy = line.accuracy.value_or(std::numeric_limits<double>::quiet_NaN());
+  const std::string& best = job_.checkpoint().keep_best().metric();
+  if (IsScript(job_)) {  // others tell what they are to
+    if (job_.train().has_stop_when()) {
+      WarnOfNone(line, "train.stop_when", job_.train().stop_when().metric());
+    }
+    if (job_.checkpoint().has_keep_best()) WarnOfNone(line, "checkpoint.keep_best", best);
+  }
   MonotonicLock lock(&mutex_);
-  kept_.OnEvaluation(line.unit, is_loss ? line.loss : accuracy);
+  kept_.OnEvaluation(line.unit, MetricOf(line, best).value_or(kNaN));
+}
+
+void RunFiles::WarnOfNone(const MetricsLine& line, absl::string_view key,
+                          const std::string& metric) {
+  if (MetricOf(line, metric).has_value()) return;
+  {
+    MonotonicLock lock(&mutex_);
+    if (!told_.emplace(key).second) return;
+  }
+  log_.Warning(absl::StrCat("the test at step ", line.step, " has no number for ", metric,
+                            ", by which ", key, " goes; it has ", MetricsIn(line)));
 }
 
 }  // namespace rubato

@@ -8,12 +8,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/base/log.h"
 #include "common/base/monotonic.h"
 #include "common/files/checkpoint.h"
@@ -75,7 +77,8 @@ class RunFiles {
   // Flushes the last checkpoint to the disk, unless it is there. By the thread that writes them,
   // when it has had nothing to do for a second, and when the term is over.
   void FlushLast() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Which checkpoints are kept may depend on it. From any thread; other lines are ignored.
+  // Which checkpoints are kept may depend on it. Warns once of a script's test that does not tell
+  // what train.stop_when or checkpoint.keep_best goes by. From any thread; other lines are ignored.
   void OnMetrics(const MetricsLine& line) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Sends the parameters and so many slots of a checkpoint to these shards; `on_failure` hears if a
@@ -124,6 +127,9 @@ class RunFiles {
   void OnFlushed() ABSL_LOCKS_EXCLUDED(mutex_);
   void RemoveExpired() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Remove(const std::string& checkpoint);
+  // If the line does not tell the metric that this key of the job names; of each key once.
+  void WarnOfNone(const MetricsLine& line, absl::string_view key, const std::string& metric)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // The last unit up to the checkpoint's step after which the parameters are evaluated.
   int64_t EvaluationBefore(const proto::Manifest& manifest) const;
   const proto::Job job_;
@@ -137,6 +143,7 @@ class RunFiles {
   std::atomic<bool> lacks_result_{false};
   MonotonicMutex mutex_;
   KeptCheckpoints kept_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> told_ ABSL_GUARDED_BY(mutex_);  // keys
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
   std::string data_json_ ABSL_GUARDED_BY(mutex_);  // empty: there is nothing to say
   absl::Time last_flush_ = absl::InfinitePast();   // of this term's checkpoints

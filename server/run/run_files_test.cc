@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/status_matchers.h"
 #include "common/files/checkpoint.h"
 #include "common/space/placement.h"
@@ -129,6 +132,7 @@ class RunFilesTest : public ::testing::Test {
   absl::StatusOr<std::string> Write(int64_t step) {
     proto::Manifest manifest;
     manifest.set_step(step);
+    manifest.set_samples(8 * step);
     manifest.set_samples_per_epoch(100);
     manifest.set_block_values(16);
     *manifest.mutable_layout() = view_.layout();
@@ -136,6 +140,7 @@ class RunFilesTest : public ::testing::Test {
     for (int64_t block = 0; block < 3; ++block) {
       manifest.add_blocks()->set_block(block);
       manifest.mutable_blocks(static_cast<int>(block))->set_version(step);
+      manifest.mutable_blocks(static_cast<int>(block))->set_samples(8 * step);
     }
     const auto folder = BeginParts(files_->parts_folder(), static_cast<uint32_t>(step));
     RUBATO_EXPECT_OK(folder);
@@ -250,6 +255,79 @@ TEST_F(RunFilesTest, OneThatTakesAnothersPlaceIsOnTheDiskBeforeIt) {
   RUBATO_ASSERT_OK(Write(1));
   EXPECT_EQ(StepAfterLoss(/*has_names=*/true), 1);
   EXPECT_EQ(StepAfterLoss(/*has_names=*/false), 1);
+}
+
+// Of a script's tests, beside which nothing is told of what they have.
+class KeptByAFigureTest : public RunFilesTest {
+ protected:
+  KeptByAFigureTest() {
+    EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(
+        "model { preset: PRESET_SCRIPT } evaluation { every { steps: 1 } } "
+        "train { stop_when { metric: 'eval/f1' at_least: 2 } } "
+        "checkpoint { keep_best { metric: 'eval/f1' mode: MODE_MAX } }",
+        &job_));
+    Begin();
+  }
+  ~KeptByAFigureTest() override { fclose(said_); }
+
+  // A process of the run, which may have been there before.
+  void Begin() {
+    files_.emplace(job_, "digest", ConnectionOptions(), RunFolder(folder_), &file_log_);
+    files_->MakePartsFolder();
+  }
+
+  void Test(int64_t step, const std::map<std::string, double>& others) {
+    MetricsLine line;
+    line.kind = MetricsLine::Kind::kEval;
+    line.unit = line.step = step;
+    line.loss = static_cast<double>(-step);  // the last one has the best
+    line.others = others;
+    files_->OnMetrics(line);
+  }
+
+  std::vector<std::string> Said() const {
+    std::string text(1 << 14, '\0');
+    text.resize(static_cast<size_t>(pread(fileno(said_), text.data(), text.size(), 0)));
+    return absl::StrSplit(text, '\n', absl::SkipEmpty());
+  }
+
+  FILE* said_ = tmpfile();
+  const Log file_log_{"server", 0, LogLevel::kInfo, LogFormat::kText, fileno(said_)};
+};
+
+TEST_F(KeptByAFigureTest, TheBestIsKeptAndNoneThatIsNoNumber) {
+  const std::vector<std::map<std::string, double>> tests = {
+      {}, {{"f1", 0.5}}, {{"f1", 0.75}}, {{"f1", std::nan("")}}, {{"f1", 0.25}}, {}};
+  std::string metrics;
+  for (size_t i = 0; i < tests.size(); ++i) {
+    const int64_t step = static_cast<int64_t>(i) + 1;
+    RUBATO_ASSERT_OK(Write(step));
+    files_->FlushLast();
+    Test(step, tests[i]);
+    const auto f1 = tests[i].find("f1");
+    absl::StrAppend(
+        &metrics, R"({"kind":"eval","samples":)", step * 8, R"(,"loss":)", -step,
+        f1 == tests[i].end()
+            ? ""
+            : absl::StrCat(R"(,"f1":)", std::isnan(f1->second) ? "null" : absl::StrCat(f1->second)),
+        "}\n");
+  }
+  RUBATO_ASSERT_OK(Write(7));
+  files_->FlushLast();
+  EXPECT_THAT(Names(), testing::ElementsAre("step-00000003", "step-00000007"));
+  EXPECT_THAT(Said(),
+              testing::ElementsAre(
+                  testing::EndsWith("warning: the test at step 1 has no number for eval/f1, by "
+                                    "which train.stop_when goes; it has eval/loss"),
+                  testing::EndsWith("warning: the test at step 1 has no number for eval/f1, by "
+                                    "which checkpoint.keep_best goes; it has eval/loss")));
+  // Another process of the run knows as much.
+  std::ofstream(folder_ + "/metrics.jsonl") << metrics;
+  Begin();
+  files_->KeepWritten();
+  RUBATO_ASSERT_OK(Write(8));
+  files_->FlushLast();
+  EXPECT_THAT(Names(), testing::ElementsAre("step-00000003", "step-00000008"));
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   job.mutable_train()->mutable_until()->set_steps(small.steps);
   if (small.seconds > 0) job.mutable_train()->mutable_until()->set_time(small.seconds);
   if (small.target > 0) {
-    job.mutable_train()->mutable_stop_when()->set_metric(proto::METRIC_EVAL_LOSS);
+    job.mutable_train()->mutable_stop_when()->set_metric("eval/loss");
     job.mutable_train()->mutable_stop_when()->set_at_most(TestLoss(small.target));
   }
   Report report;
