@@ -320,6 +320,20 @@ class EndingsTest(WithPrograms):
         self.assertIn(b"eval/f1", events)
         self.assertIn(b"test/late", events)
         self.assertIn("\ntest figures   f1 1  late 3  worst -\n", printed)
+        self.assertNotIn("test loss", printed)
+
+    def test_the_status_has_the_last_test(self):
+        text = FAILING.replace("FAILS", """
+        if job.step == 6:
+            while "last_test" not in job.status():
+                pass
+            print("told", job.status()["last_test"])
+""").replace('print("came', """\
+    job.evaluate(lambda: {"f1": 0.5, "auc": float("nan"), "accuracy": 0.25})
+print("came""")
+        code, printed = self.train_text(text)
+        self.assertEqual(code, 0, printed)
+        self.assertIn("told {'step': 4, 'accuracy': 0.25, 'auc': None, 'f1': 0.5}\n", printed)
 
     def test_other_figures_of_tests_end_a_job_and_keep_its_best(self):
         # 4 steps an epoch, and a test behind each: the first has the best f1, the fourth meets the target. A checkpoint

@@ -214,7 +214,7 @@ class CommandsTest(unittest.TestCase):
     def check_output(self, line, printed):
         label = re.match(r"\s*([A-Za-z][A-Za-z _-]*)", line)
         happens = (r"\d{4}-|warning|worker \d|server \d|mode: |interrupted|changes|contributions|"
-                   r"last evaluation|validation|given out|waits|goes on|changed|Try next")
+                   r"last evaluation|validation|tested|given out|waits|goes on|changed|Try next")
         if "nothing is left to train" in printed:  # tests train less than a page does
             happens += "|speed"
         if label and not re.match(happens, line):

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,7 @@ constexpr int64_t kLines = 512;  // for each doubling of the run
 constexpr char kBold[] = "\x1b[1m", kRed[] = "\x1b[1;31m", kPlain[] = "\x1b[0m";
 
 // Of what no figure tells, among the figures' own (Figure::live).
-constexpr int kLiveTest = 4, kLiveTimeLeft = 5;
+constexpr int kLiveOther = 3, kLiveTest = 4, kLiveTimeLeft = 5;
 
 // 1.25 -> "1.2", 3 -> "3": one digit after the point, downwards, so that "3/3" means the end.
 std::string OneDigit(double value) {
@@ -83,7 +84,9 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
   Values values;
   for (const Figure& figure : Figures()) {
     const auto value = line.find(std::string(figure.name));
-    if (value != line.end() && value->is_number()) values[figure.name] = value->get<double>();
+    if (value != line.end() && value->is_number()) {
+      values[std::string(figure.name)] = value->get<double>();
+    }
   }
   if (const double epoch = NumberAt(line, "epoch"); epoch_samples_ <= 0 && epoch > 0) {
     epoch_samples_ = NumberAt(line, "samples") / epoch;
@@ -103,6 +106,11 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
     return Kind::kTrain;
   }
   tested_ = std::move(values);
+  others_.clear();
+  for (const auto& [name, value] : line.items()) {
+    if (others_.size() == kMostOthers) break;
+    if (IsFreeName(name) && value.is_number()) others_[name] = value.get<double>();
+  }
   tested_kind_ = kind;
   const auto split = line.find("split");
   tested_split_ = split != line.end() && split->is_string() ? split->get<std::string>() : kind;
@@ -131,16 +139,28 @@ std::vector<Progress::Part> Progress::Parts() const {
       parts.push_back({"loss not finite", figure.live, kRed});
     }
   }
-  if (const auto accuracy = tested_.find("accuracy"); accuracy != tested_.end()) {
-    parts.push_back(
-        {absl::StrFormat("%s %.1f %%", tested_split_, 100 * accuracy->second), kLiveTest, kBold});
-  } else if (const auto loss = tested_.find("loss"); loss != tested_.end()) {
-    parts.push_back(
-        {absl::StrFormat("%s loss %.4f", tested_split_, loss->second), kLiveTest, kBold});
-  }
+  AppendTest(&parts);
   if (const auto left = SecondsLeft())
     parts.push_back({absl::StrCat(ClockText(*left), " left"), kLiveTimeLeft});
   return parts;
+}
+
+void Progress::AppendTest(std::vector<Part>* parts) const {
+  constexpr size_t kMost = 3;
+  std::vector<std::string> figures;
+  if (const auto accuracy = tested_.find("accuracy"); accuracy != tested_.end()) {
+    figures.push_back(absl::StrFormat("%.1f %%", 100 * accuracy->second));
+  } else if (const auto loss = tested_.find("loss"); loss != tested_.end()) {
+    figures.push_back(absl::StrFormat("loss %.4f", loss->second));
+  }
+  const size_t most = figures.size() + kMost;
+  for (const auto& [name, value] : others_) {
+    if (figures.size() == most) break;
+    figures.push_back(absl::StrFormat("%s %.4g", name, value));
+  }
+  if (figures.empty()) return;
+  parts->push_back({absl::StrCat(tested_split_, " ", figures[0]), kLiveTest, kBold});
+  for (size_t i = 1; i < figures.size(); ++i) parts->push_back({figures[i], kLiveOther, kBold});
 }
 
 std::string Progress::LiveLine(int width, bool color) const {
@@ -157,8 +177,11 @@ std::string Progress::LiveLine(int width, bool color) const {
     // One column stays free: a cursor past the last one would wrap.
     if (static_cast<int>(line.size()) < width) return styled;
     if (parts.size() == 1) return line.substr(0, std::max(0, width - 1));
-    parts.erase(std::min_element(parts.begin(), parts.end(),
-                                 [](const Part& a, const Part& b) { return a.live < b.live; }));
+    // Of equals the last.
+    parts.erase(
+        std::prev(std::min_element(parts.rbegin(), parts.rend(), [](const Part& a, const Part& b) {
+                    return a.live < b.live;
+                  }).base()));
   }
 }
 
@@ -183,6 +206,9 @@ LogFields Progress::Fields() const {
     if (const auto value = tested_.find(name); value != tested_.end()) {
       fields.push_back({absl::StrCat(tested_kind_, "_", name), value->second});
     }
+  }
+  for (const auto& [name, value] : others_) {
+    fields.push_back({absl::StrCat(tested_kind_, "_", name), value});
   }
   if (const auto left = SecondsLeft()) fields.push_back({"seconds_left", std::ceil(*left)});
   return fields;

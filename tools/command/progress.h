@@ -33,9 +33,10 @@ class Progress {
   Kind OnLine(absl::string_view json);
 
   // Such as "step 1312  epoch 1.4/3  loss 0.2134  accuracy 94.1 %  41200 samples/s  validation 95.2
-  // %  0:23 left": the figures that are declared live (server/run/figures.h). Under `width`
-  // columns, by leaving out what matters least. ASCII, no newline. With `color` the figure of the
-  // last test, which is called by its split, is bold and a loss that is not finite red.
+  // %  0:23 left": the figures that are declared live (server/run/figures.h), and of a script's
+  // test the first three others. Under `width` columns, by leaving out what matters least. ASCII,
+  // no newline. With `color` the figure of the last test, which is called by its split, is bold and
+  // a loss that is not finite red.
   std::string LiveLine(int width, bool color = false) const;
 
   // For a log line: the figures that are declared logged.
@@ -43,7 +44,7 @@ class Progress {
 
  private:
   // Figures of a line by name, without those that are null, that is, not finite.
-  using Values = std::map<absl::string_view, double>;
+  using Values = std::map<std::string, double, std::less<>>;
 
   double Epoch() const { return epoch_samples_ > 0 ? samples_ / epoch_samples_ : 0; }
   // Of the live line.
@@ -53,6 +54,7 @@ class Progress {
     const char* style = "";  // where colours are wanted
   };
   std::vector<Part> Parts() const;
+  void AppendTest(std::vector<Part>* parts) const;
   // Seconds, at the average speed so far.
   std::optional<double> SecondsLeft() const;
 
@@ -69,6 +71,7 @@ class Progress {
   std::string tested_kind_;   // "eval", "test"
   std::string tested_split_;  // "validation", "test"
   Values tested_;
+  Values others_;  // of it, a script's
 };
 
 // Lines that are appended to a file, each once and whole. The file may come later, and it may be

@@ -75,6 +75,27 @@ TEST(ProgressTest, WithoutAccuracyTheTestsLossIsTold) {
             "step 30  epoch 1.5/3  loss 0.2500  test loss 0.2000  0:10 left");
 }
 
+TEST(ProgressTest, OtherFiguresOfAScriptsTestStandBesideIt) {
+  Progress progress(3000, 1000);
+  progress.OnLine(R"({"kind":"train","step":30,"samples":1500,"time":10.0,"loss":0.25,"f1":1})");
+  const auto live = [&progress](const std::string& figures, int width = 200) {
+    progress.OnLine(absl::StrCat(R"({"kind":"eval","split":"test","step":20)", figures, "}"));
+    return progress.LiveLine(width);
+  };
+  const std::string others = R"(,"a":null,"b":0.123456,"c":12345678,"d":3,"e":4)";
+  const std::string begin = "step 30  epoch 1.5/3  loss 0.2500  ", end = "  0:10 left";
+  EXPECT_EQ(live(R"(,"loss":0.2,"accuracy":0.9525)" + others),
+            begin + "test 95.2 %  b 0.1235  c 1.235e+07  d 3" + end);
+  EXPECT_EQ(live(R"(,"loss":0.2)" + others),
+            begin + "test loss 0.2000  b 0.1235  c 1.235e+07  d 3" + end);
+  EXPECT_EQ(live(R"(,"loss":null)" + others), begin + "test b 0.1235  c 1.235e+07  d 3" + end);
+  EXPECT_EQ(live(others, 65), "epoch 1.5/3  loss 0.2500  test b 0.1235  c 1.235e+07" + end);
+  EXPECT_EQ(live(others, 60), "epoch 1.5/3  loss 0.2500  test b 0.1235" + end);
+  EXPECT_THAT(Log("launcher", 0).Line(absl::UnixEpoch(), LogLevel::kInfo, "", progress.Fields()),
+              HasSubstr(" loss=0.25 eval_b=0.123456 eval_c=1.23457e+07 eval_d=3 eval_e=4 "));
+  EXPECT_EQ(live(R"(,"loss":0.2)"), begin + "test loss 0.2000" + end) << "they are of one test";
+}
+
 TEST(ProgressTest, LiveLineFitsEveryWidth) {
   const Progress progress = HalfWay();
   for (int width = 1; width < 120; ++width) {

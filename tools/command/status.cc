@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/json.h"
 #include "common/base/printable.h"
@@ -45,6 +46,27 @@ void AppendServers(const proto::JobStatus& status, std::string* text) {
   if (status.has_coordinator() && !is_server) AppendLine("coordinator", status.coordinator(), text);
 }
 
+std::string TestText(const proto::JobStatus::Test& test) {
+  std::vector<std::string> figures;
+  if (test.has_loss()) figures.push_back(absl::StrFormat("loss %.4f", test.loss()));
+  if (test.has_accuracy()) {
+    figures.push_back(absl::StrFormat("accuracy %.1f %%", 100 * test.accuracy()));
+  }
+  for (const auto& other : test.others()) {
+    figures.push_back(absl::StrFormat("%s %.4g", other.name(), other.value()));
+  }
+  return absl::StrCat("step ", test.step(), ", ", absl::StrJoin(figures, ", "));
+}
+
+Json TestJson(const proto::JobStatus::Test& test) {
+  Json json;
+  json["step"] = test.step();
+  if (test.has_loss()) json["loss"] = test.loss();
+  if (test.has_accuracy()) json["accuracy"] = test.accuracy();
+  for (const auto& other : test.others()) json[other.name()] = other.value();
+  return json;
+}
+
 }  // namespace
 
 std::string StatusText(const proto::JobStatus& status) {
@@ -66,6 +88,7 @@ std::string StatusText(const proto::JobStatus& status) {
                                status.epoch(), status.samples(), status.samples_per_second()),
                &text);
   }
+  if (status.has_last_test()) AppendLine("tested", TestText(status.last_test()), &text);
   AppendServers(status, &text);
   if (status.members_size() > 0) {
     const std::string columns = absl::StrFormat("%4s  %8s  %9s  %8s  %8s  %s", "rank", "clock",
@@ -123,6 +146,7 @@ std::string StatusJson(const proto::JobStatus& status) {
                       {"partial", ledger.partial()},   {"lost", ledger.lost()},
                       {"left_out", ledger.left_out()}, {"under_way", ledger.under_way()}};
   }
+  if (status.has_last_test()) json["last_test"] = TestJson(status.last_test());
   json["servers_lost"] = status.servers_lost();
   json["samples_rolled_back"] = status.samples_rolled_back();
   json["refused"] = status.refused();

@@ -1,6 +1,8 @@
 #include "tools/command/status.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
@@ -65,6 +67,30 @@ TEST(StatusTest, TellsAPersonHowAJobStands) {
             "waits       worker 3 computes clock 99, for 2.0 s\n"
             "given out   400 contributions = 380 applied + 1 partial + 2 lost + 0 left out + 17 "
             "under way\n");
+}
+
+TEST(StatusTest, TellsTheLastTest) {
+  proto::JobStatus status = Example();
+  proto::JobStatus::Test& test = *status.mutable_last_test();
+  test.set_step(1200);
+  test.set_loss(0.25);
+  test.set_accuracy(0.9525);
+  EXPECT_THAT(StatusText(status),
+              HasSubstr(" samples/s\ntested      step 1200, loss 0.2500, accuracy 95.2 %\n"));
+  for (const auto& [name, value] : {std::pair("auc", std::nan("")), {"f1", 0.87654}}) {
+    test.add_others()->set_name(name);
+    test.mutable_others(test.others_size() - 1)->set_value(value);
+  }
+  EXPECT_THAT(StatusText(status), HasSubstr(" accuracy 95.2 %, auc nan, f1 0.8765\n"));
+  EXPECT_EQ(nlohmann::json::parse(StatusJson(status))["last_test"],
+            nlohmann::json({{"step", 1200},
+                            {"loss", 0.25},
+                            {"accuracy", 0.9525},
+                            {"auc", nullptr},
+                            {"f1", 0.87654}}));
+  test.clear_loss();
+  test.clear_accuracy();
+  EXPECT_THAT(StatusText(status), HasSubstr("\ntested      step 1200, auc nan, f1 0.8765\n"));
 }
 
 TEST(StatusTest, TellsWhatWasTrainedInVain) {

@@ -107,6 +107,7 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
   if (!summary.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(run_path, "/summary.json is not a JSON object"));
   }
+  const std::string others = Others(summary);
   const std::string test_loss = Number(summary, "test_loss", 4);
   // Where targets are numbers there is no accuracy.
   const std::string tested =
@@ -114,7 +115,9 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
           ? absl::StrCat("test accuracy  ", Number(summary, "test_accuracy", 2, 100), " %",
                          test_loss != kUnknown ? absl::StrCat("  (loss ", test_loss, ")") : "",
                          "\n")
-          : absl::StrCat("test loss      ", test_loss, "\n");
+      : test_loss != kUnknown || others.empty()
+          ? absl::StrCat("test loss      ", test_loss, "\n")
+          : "";
   const std::string validation_loss = Number(summary, "validation_loss", 4);
   const std::string validated =
       summary.contains("validation_accuracy")
@@ -136,7 +139,7 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
       why == summary.end() || !why->is_string()
           ? ""
           : absl::StrCat("stopped        before train.until: ", why->get<std::string>(), "\n");
-  return absl::StrCat(stopped, tested, Others(summary), validated, speed, Account(summary),
+  return absl::StrCat(stopped, tested, others, validated, speed, Account(summary),
                       "files          ", run_path, "\n\n", "Try next:\n  ",
                       absl::StrJoin(next, "\n  "), "\n");
 }

@@ -63,6 +63,15 @@ TEST(SummaryTest, OtherFiguresOfAScriptsTestHaveALine) {
                                 "test figures   auc -  f1 0.8125  top 1.235e+07\nfiles "));
 }
 
+TEST(SummaryTest, OtherFiguresAloneStandForALossThatIsNotKnown) {
+  auto text = SummaryText(R"({"test_loss":null,"test_f1":0.8125})", "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, StartsWith("test figures   f1 0.8125\nfiles "));
+  text = SummaryText(R"({"test_loss":null})", "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, StartsWith("test loss      -\nfiles "));
+}
+
 TEST(SummaryTest, WithoutAccuracyTheLossIsTold) {
   const auto text = SummaryText(R"({"test_loss":0.52431})", "run", {});
   RUBATO_ASSERT_OK(text);
