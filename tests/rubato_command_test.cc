@@ -484,6 +484,23 @@ TEST_F(RubatoCommandTest, AWorkerThatDiesIsStartedAgain) {
   EXPECT_EQ(Calls().size(), 5u);
 }
 
+TEST_F(RubatoCommandTest, WhatAScriptLogsIsPassedOnToItsLastWord) {
+  SetScripts(absl::StrCat(kFirstView, kGoodServer, kAwaitWorkers), "");
+  Write("job.yaml", kScriptJob);
+  Write("script.sh", R"(
+echo '{"level": "warning", "message": "low"}'
+echo '{"role": "worker", "level": "info"}'
+printf 'the last word'
+echo done > gate
+)");
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("\n{\"level\": \"warning\", \"message\": \"low\"}\n"
+                                    "{\"role\": \"worker\", \"level\": \"info\"}\n"));
+  EXPECT_THAT(result.err, HasSubstr("\nthe last word\n"));
+  EXPECT_THAT(result.err, Not(HasSubstr("warning: ")));
+}
+
 TEST_F(RubatoCommandTest, AWorkerIsCalledByTheRankThatItHas) {
   SetScripts(absl::StrCat(kGoodServer, kAwaitWorkers),
              absl::StrCat("if mkdir died 2> /dev/null; then\n"

@@ -45,9 +45,9 @@ constexpr absl::string_view kStoppedMark = "stopped: ";     // of one that ends 
 std::optional<std::string> LastWords(absl::string_view line, bool stopped) {
   const absl::string_view mark = stopped ? kStoppedMark : kErrorMark;
   if (absl::StartsWith(line, mark)) return std::string(absl::StripPrefix(line, mark));
-  if (!absl::StartsWith(line, "{")) return std::nullopt;
+  if (!absl::StartsWith(line, "{") || !ParseLogLine(line).is_event) return std::nullopt;
   const nlohmann::json json = ParseJson(line);
-  if (!json.is_object() || json.value("level", nlohmann::json()) != "fatal") return std::nullopt;
+  if (TextAt(json, "level") != "fatal") return std::nullopt;
   const nlohmann::json fields = json.value("fields", nlohmann::json::object());
   if (stopped != (fields.is_object() && fields.value("stopped", nlohmann::json()) == true)) {
     return std::nullopt;

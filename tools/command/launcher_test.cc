@@ -25,6 +25,9 @@
 namespace rubato {
 namespace {
 
+// How a line of a process that logs JSON begins.
+constexpr char kJson[] = R"({"time":"2026-11-21T07:59:01.123Z","role":"worker",)";
+
 using ::testing::HasSubstr;
 using Event = Launcher::Event;
 
@@ -228,13 +231,15 @@ TEST_F(LauncherTest, AVictimThatLogsJsonIsNotBlamed) {
   Launcher launcher(/*grace=*/absl::InfiniteDuration());
   RUBATO_ASSERT_OK(launcher.Start(Fake("server", 1,
                                        {"complain",
-                                        R"({"level":"fatal","message":"worker 0 is gone",)"
-                                        R"("fields":{"stopped":true}})",
+                                        absl::StrCat(kJson, R"("level":"fatal",)"
+                                                            R"("message":"worker 0 is gone",)"
+                                                            R"("fields":{"stopped":true}})"),
                                         "announce", Path("go"), "exit", "1"})));
   RUBATO_ASSERT_OK(launcher.Start(
       Fake("worker", 0,
            {"await", Path("go"), "complain",
-            R"({"level":"fatal","message":"disk full","fields":{}})", "exit", "1"})));
+            absl::StrCat(kJson, R"("level":"fatal","message":"disk full","fields":{}})"), "exit",
+            "1"})));
   EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kFailure);
   EXPECT_EQ(launcher.failure()->role, "worker");
   EXPECT_EQ(launcher.failure()->reason, "disk full");
@@ -470,12 +475,16 @@ TEST(FailureReasonTest, LastErrorLinesWinThenTheSignalThenTheLastLine) {
   EXPECT_EQ(FailureReason("x\nerror: a\n", killed), "a");
   EXPECT_EQ(FailureReason("error: old\nx\n", killed), "killed by signal 9 (SIGKILL)");
   // The same from a process that logs JSON.
-  EXPECT_EQ(FailureReason("{\"level\":\"info\",\"message\":\"x\"}\n"
-                          "{\"level\":\"fatal\",\"message\":\"a \\\"b\\\"\"}\n"
-                          "{\"level\":\"fatal\",\"message\":\"c\"}\n"
-                          "{\"level\":\"info\",\"message\":\"y\"}\n",
+  const auto json = [](const char* fields) { return absl::StrCat(kJson, fields, "}\n"); };
+  EXPECT_EQ(FailureReason(absl::StrCat(json(R"("level":"info","message":"x")"),
+                                       json(R"("level":"fatal","message":"a \"b\"")"),
+                                       json(R"("level":"fatal","message":"c")"),
+                                       json(R"("level":"info","message":"y")")),
                           exit_3),
             "a \"b\"\nc");
+  // A script's own.
+  EXPECT_EQ(FailureReason("{\"level\":\"fatal\",\"message\":\"c\"}\ny\n", exit_3),
+            "exited with code 3: y");
   EXPECT_EQ(FailureReason("{\"level\":\"fatal\"}\n{nonsense\n{}\n", exit_3),
             "exited with code 3: {}");
   EXPECT_EQ(FailureReason("x\ny\n", killed), "killed by signal 9 (SIGKILL)");
@@ -486,7 +495,7 @@ TEST(FailureReasonTest, LastErrorLinesWinThenTheSignalThenTheLastLine) {
 TEST(FailureReasonTest, ScriptsExceptionWinsAndAnEventIsNoReason) {
   const int exit_1 = 1 << 8;
   const std::string event = "2026-11-21T07:59:01.123Z worker 0 takes part view=2 workers=1\n";
-  const std::string json = "{\"level\":\"info\",\"message\":\"takes part\"}\n";
+  const std::string json = absl::StrCat(kJson, R"("level":"info","message":"takes part"})", "\n");
   const std::string traceback =
       "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    f(x)\n";
   const std::string error = "NameError: name 'f' is not defined";

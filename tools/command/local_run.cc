@@ -414,9 +414,14 @@ void LocalRun::TellSkipped(absl::Time now, ProgressDisplay* display) {
 }
 
 void LocalRun::ReadLogs(ProgressDisplay* display, bool passes_on) {
+  const bool has_ended = display == nullptr && passes_on;
   for (auto& [who, log] : logs_) {
     const bool is_passed_on = passes_on && plan_.job.script_size() > 0 && who == kFirstScript;
-    while (const std::optional<std::string> line = log.Next()) {
+    const auto next = [&log = log, has_ended] {
+      std::optional<std::string> line = log.Next();
+      return line.has_value() || !has_ended ? line : log.TakeRest();
+    };
+    while (const std::optional<std::string> line = next()) {
       const LogLine parsed = ParseLogLine(*line);
       // Before it takes part a worker has no rank.
       if (absl::StrContains(parsed.name, " ")) names_[who] = parsed.name;

@@ -82,7 +82,8 @@ class LocalRun {
   // Training has begun with the first view. Says when the mode changes.
   void ReadViews(ProgressDisplay* display);
   // Repeats the warnings of the processes, each text once, whichever process it comes from, and, if
-  // `passes_on`, what the first script prints.
+  // `passes_on`, what the first script prints. Without a display, when all have ended: then a line
+  // may lack its newline.
   void ReadLogs(ProgressDisplay* display, bool passes_on = true);
   // Says what the first script has printed.
   void PassOn(absl::string_view line, ProgressDisplay* display);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -12,13 +13,25 @@
 namespace rubato {
 namespace {
 
+bool IsTime(absl::string_view text) {
+  constexpr absl::string_view kTime = "2026-11-21T07:59:01.123Z";
+  return std::equal(text.begin(), text.end(), kTime.begin(), kTime.end(),
+                    [](unsigned char c, unsigned char shown) {
+                      return absl::ascii_isdigit(shown) ? absl::ascii_isdigit(c) : c == shown;
+                    });
+}
+
+bool IsRole(absl::string_view text) {
+  return text == "coordinator" || text == "server" || text == "worker";
+}
+
 // TIME ROLE [RANK] [warning:] TEXT
 LogLine ParseText(absl::string_view line) {
   LogLine parsed;
   std::vector<absl::string_view> words = absl::StrSplit(line, absl::MaxSplits(' ', 4));
   const bool has_text = words.size() >= 3;
   words.resize(5);
-  if (words[1] != "coordinator" && words[1] != "server" && words[1] != "worker") return parsed;
+  if (!IsTime(words[0]) || !IsRole(words[1])) return parsed;
   int rank;
   const bool has_rank = absl::SimpleAtoi(words[2], &rank);
   parsed.name = has_rank ? absl::StrCat(words[1], " ", rank) : std::string(words[1]);
@@ -26,11 +39,10 @@ LogLine ParseText(absl::string_view line) {
   if (words[has_rank ? 3 : 2] == "warning:") {
     parsed.warning = std::string(line.substr(line.find(kMark) + kMark.size()));
   }
-  constexpr absl::string_view kTime = "2026-11-21T07:59:01.123Z";
   const auto is_worse = [](absl::string_view word) {
     return word == "warning:" || word == "error:";
   };
-  parsed.is_event = has_text && words[0].size() == kTime.size() && words[0].back() == 'Z';
+  parsed.is_event = has_text;
   parsed.is_info = parsed.is_event && std::none_of(words.begin() + 2, words.end(), is_worse);
   return parsed;
 }
@@ -43,11 +55,12 @@ LogLine ParseLogLine(absl::string_view line) {
   const nlohmann::json json = ParseJson(line);
   if (!json.is_object()) return parsed;
   parsed.name = TextAt(json, "role");
-  if (!parsed.name.empty() && json.contains("rank") && json["rank"].is_number_integer()) {
+  const std::string level = TextAt(json, "level");
+  if (!IsTime(TextAt(json, "time")) || !IsRole(parsed.name) || level.empty()) return {};
+  if (json.contains("rank") && json["rank"].is_number_integer()) {
     absl::StrAppend(&parsed.name, " ", json["rank"].get<int>());
   }
-  const std::string level = TextAt(json, "level");
-  parsed.is_event = !parsed.name.empty() && !level.empty();
+  parsed.is_event = true;
   parsed.is_info = level == "info";
   if (level == "warning") {
     const nlohmann::json fields = json.value("fields", nlohmann::json::object());

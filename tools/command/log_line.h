@@ -16,7 +16,8 @@ struct LogLine {
   bool is_info = false;                // the same, and it reports no failure
 };
 
-// In either format; any line of a log may be given.
+// In either format; any line of a log may be given, such as what a script prints. An event has a
+// time and one of these processes' roles: without them nothing is set.
 LogLine ParseLogLine(absl::string_view line);
 
 }  // namespace rubato

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/json.h"
@@ -228,7 +229,10 @@ std::optional<std::string> LineTail::Next() {
   size_t searched = begin_;
   while (true) {
     const size_t end = buffer_.find_first_of("\n\r", searched);
-    if (end != std::string::npos) {
+    // What follows a carriage return says what it is.
+    const bool is_found = end != std::string::npos;
+    const bool is_open = is_found && end + 1 == buffer_.size() && buffer_[end] == '\r';
+    if (is_found && !is_open) {
       std::string line = buffer_.substr(begin_, end - begin_);
       const bool is_whole = buffer_[end] == '\n' || buffer_.compare(end, 2, "\r\n") == 0;
       is_overwritten_ = !is_whole;
@@ -236,8 +240,8 @@ std::optional<std::string> LineTail::Next() {
       return line;
     }
     buffer_.erase(0, std::exchange(begin_, 0));
-    searched = buffer_.size();
-    if (searched >= kLongestLine) {
+    searched = buffer_.size() - (is_open ? 1 : 0);
+    if (buffer_.size() >= kLongestLine) {
       std::string line;
       line.swap(buffer_);
       is_overwritten_ = false;
@@ -250,6 +254,14 @@ std::optional<std::string> LineTail::Next() {
     if (got < 0 || (got == 0 && !BeginAnew())) return std::nullopt;
     buffer_.append(bytes, static_cast<size_t>(got));
   }
+}
+
+std::optional<std::string> LineTail::TakeRest() {
+  std::string rest = buffer_.substr(std::exchange(begin_, 0));
+  buffer_.clear();
+  is_overwritten_ = absl::EndsWith(rest, "\r");
+  if (is_overwritten_) rest.pop_back();
+  return rest.empty() ? std::nullopt : std::make_optional(std::move(rest));
 }
 
 bool LineTail::BeginAnew() {

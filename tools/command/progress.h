@@ -88,6 +88,8 @@ class LineTail {
   // The next line, without its newline; nothing while there is none. A carriage return, by which
   // progress bars draw over themselves, ends a line, too.
   std::optional<std::string> Next();
+  // What is left when Next has nothing and nothing more will come: a line without its newline.
+  std::optional<std::string> TakeRest();
   // Whether the last one ended with a carriage return alone: what follows is drawn over it.
   bool is_overwritten() const { return is_overwritten_; }
 

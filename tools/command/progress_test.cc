@@ -187,6 +187,41 @@ TEST_F(LineTailTest, ProgressBarsAreLinesAndWhatHasNoEndIsCut) {
   EXPECT_EQ(tail.Next(), std::nullopt);
 }
 
+// As where it is cut by the end of what was read at once, which is 16 KiB, or was there so far.
+TEST_F(LineTailTest, AReturnAndANewlineThatComeApartAreOneEnd) {
+  LineTail tail(path());
+  const std::string line((1 << 14) - 1, 'x');
+  Append(absl::StrCat(line, "\r\ntwo\r"));
+  EXPECT_EQ(tail.Next(), line);
+  EXPECT_FALSE(tail.is_overwritten());
+  EXPECT_EQ(tail.Next(), std::nullopt);
+  Append("\nthree\r");
+  EXPECT_EQ(tail.Next(), "two");
+  EXPECT_FALSE(tail.is_overwritten());
+  EXPECT_EQ(tail.Next(), std::nullopt);
+  Append("four\n");
+  EXPECT_EQ(tail.Next(), "three");
+  EXPECT_TRUE(tail.is_overwritten());
+  EXPECT_EQ(tail.Next(), "four");
+  EXPECT_EQ(tail.Next(), std::nullopt);
+}
+
+TEST_F(LineTailTest, TheLastLineMayLackItsNewline) {
+  LineTail tail(path());
+  EXPECT_EQ(tail.TakeRest(), std::nullopt);
+  Append("one\ntwo");
+  EXPECT_EQ(tail.Next(), "one");
+  EXPECT_EQ(tail.Next(), std::nullopt);
+  EXPECT_EQ(tail.TakeRest(), "two");
+  EXPECT_FALSE(tail.is_overwritten());
+  EXPECT_EQ(tail.Next(), std::nullopt);
+  EXPECT_EQ(tail.TakeRest(), std::nullopt);
+  Append("100%\r");
+  EXPECT_EQ(tail.Next(), std::nullopt);
+  EXPECT_EQ(tail.TakeRest(), "100%");
+  EXPECT_TRUE(tail.is_overwritten());
+}
+
 TEST_F(LineTailTest, GoesOnInAFileThatIsBegunAnew) {
   LineTail tail(path());
   Append("one\ntwo\n");
