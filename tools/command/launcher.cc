@@ -73,6 +73,13 @@ std::string Tail(int fd, off_t begin) {
   return tail;
 }
 
+// Of a log whose process before may have ended within a line. A full disk takes none.
+void EndLine(int fd) {
+  const off_t end = lseek(fd, 0, SEEK_END);
+  char last = '\n';
+  if (end > 0 && pread(fd, &last, 1, end - 1) == 1 && last != '\n') (void)!write(fd, "\n", 1);
+}
+
 ScriptStage StageIn(int fd) {
   unsigned char stage = 0;
   return pread(fd, &stage, 1, 0) == 1 ? static_cast<ScriptStage>(stage) : ScriptStage::kOutside;
@@ -205,6 +212,7 @@ absl::Status Launcher::Start(const Command& command) {
   const int log_fd = open(command.log_path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (log_fd < 0) return SystemError("create", command.log_path);
   auto close_log = absl::MakeCleanup([log_fd] { close(log_fd); });
+  EndLine(log_fd);
   const off_t log_begins = lseek(log_fd, 0, SEEK_END);
   const int words_fd = memfd_create("last words", MFD_CLOEXEC);
   if (words_fd < 0) return SystemError("start", command.arguments[0]);

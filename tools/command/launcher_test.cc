@@ -107,6 +107,17 @@ TEST_F(LauncherTest, WaitsUntilAllHaveEndedWell) {
   EXPECT_FALSE(launcher.failure().has_value());
 }
 
+// As what a script prints in place, and is then killed and started again.
+TEST_F(LauncherTest, WhatIsStartedAgainBeginsWithALineOfItsOwn) {
+  std::ofstream(Path("worker-0.log")) << "one\n 50%";
+  for (const char* line : {"two", "three"}) {
+    Launcher launcher;
+    RUBATO_ASSERT_OK(launcher.Start(Fake("worker", 0, {"print", line})));
+    EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kAllEnded);
+  }
+  EXPECT_EQ(Log("worker", 0), "one\n 50%\ntwo\nthree\n");
+}
+
 TEST_F(LauncherTest, AChildMayUseTheProcessorsOfItsCommand) {
   const int processor = sched_getcpu();  // one of the test's own
   Launcher launcher;
