@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
@@ -18,7 +19,9 @@ namespace rubato {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::DoubleNear;
 using ::testing::HasSubstr;
+using ::testing::Pointwise;
 
 // Every file of a folder, by its path there.
 std::map<std::string, std::string> Contents(const std::string& folder) {
@@ -277,6 +280,36 @@ TEST_F(SimulateTest, ATestThatOutlastsTheStepsToTheNextOneIsWaitedFor) {
                    absl::StrCat("evaluation.every={steps: ", every, "}")});
     EXPECT_NEAR(Summary(run)["seconds"], seconds, 1e-6) << every;
   }
+}
+
+// Of 80 samples for validation, 10 micro-batches, and not of the 200 of the test split. On these
+// two the final parameters are tested one after the other; where tests are of the test split, once.
+TEST_F(SimulateTest, ATestTakesTheTimeOfTheSamplesOfItsSplit) {
+  const auto seconds = [this](absl::string_view split, int every) {
+    const std::string run = absl::StrCat(split, every);
+    Simulate(run,
+             {"--sizes-only", "--latency", "0", "--bandwidth", "unlimited", "--workers", "8",
+              "--set", "train={batch_size: 64, micro_batches: 8, until: {steps: 10}}", "--set",
+              "data={format: glyphs, train_size: 1000, test_size: 200, validation: 0.08}", "--set",
+              absl::StrCat("evaluation={split: ", split, ", every: {steps: ", every, "}}")});
+    const double end = Summary(run)["seconds"];
+    return std::vector<double>{end, Metrics(run, "eval").back()["time"].get<double>() - end,
+                               Metrics(run, "test").back()["time"].get<double>() - end};
+  };
+  // Of the final parameters alone; no step waits for it.
+  constexpr double kValidation = 0.010 * 10 / 3, kTest = 0.010 * 25 / 3, kStep = 0.010;
+  const auto near = [](const std::vector<double>& times) {
+    return Pointwise(DoubleNear(1e-6), times);
+  };
+  EXPECT_THAT(seconds("validation", 10), near({10 * kStep, kValidation, kValidation + kTest}));
+  EXPECT_THAT(seconds("test", 10), near({10 * kStep, kTest, kTest}));
+  // And after 2, 4, 6 and 8 steps. Each of these tests, the final one too, begins when the one
+  // before has ended, which began two steps earlier; the first begins at once.
+  const double rest = kValidation - 2 * kStep, test_rest = kTest - 2 * kStep;
+  EXPECT_THAT(seconds("validation", 2),
+              near({10 * kStep + 3 * rest, rest + kValidation, rest + kValidation + kTest}));
+  EXPECT_THAT(seconds("test", 2),
+              near({10 * kStep + 3 * test_rest, test_rest + kTest, test_rest + kTest}));
 }
 
 // Blocks of 16 KiB with a header of 96 bytes each; a card of 1 MB/s sends and takes one message

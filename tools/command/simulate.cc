@@ -151,6 +151,15 @@ absl::Status ReadVirtualCluster(const Options& options, SimulationSetting* setti
   return absl::OkStatus();
 }
 
+// A test goes forward only, a third of the work of a micro-batch for as many samples.
+SimTime TestTime(const SimulationSetting& setting, int64_t samples) {
+  const proto::Train& train = setting.job.train();
+  const double micro_batch = static_cast<double>(train.batch_size()) / train.micro_batches();
+  return static_cast<SimTime>(
+      std::min(static_cast<double>(setting.micro_batch_time) * samples / micro_batch / 3,
+               static_cast<double>(kLongest)));
+}
+
 absl::StatusOr<std::string> Simulate(Options options) {
   const absl::Time start = absl::Now();
   if (!options.workers.empty()) {
@@ -170,12 +179,12 @@ absl::StatusOr<std::string> Simulate(Options options) {
   setting.train_samples = plan.train_samples;
   setting.test_samples = plan.test_samples;
   setting.one_block_for_each_shard = options.sizes_only;
-  // A test goes forward only, a third of the work, beside the training.
-  const double micro_batch =
-      static_cast<double>(plan.job.train().batch_size()) / plan.job.train().micro_batches();
-  setting.test_time = static_cast<SimTime>(
-      std::min(static_cast<double>(setting.micro_batch_time) * plan.test_samples / micro_batch / 3,
-               static_cast<double>(kLongest)));
+  if (plan.job.evaluation().split() == proto::Evaluation::SPLIT_TEST) {
+    setting.test_time = TestTime(setting, plan.test_samples);
+  } else {
+    setting.test_time = TestTime(setting, plan.validation_samples);
+    setting.final_test_time = TestTime(setting, plan.test_samples);
+  }
   RUBATO_RETURN_IF_ERROR(setting.speeds.CheckWorkers(plan.job.cluster().workers().max()));
   for (const std::string& link : options.link) {
     RUBATO_ASSIGN_OR_RETURN(LinkSetting parsed, ParseLink(link, plan.job.cluster().workers().max(),

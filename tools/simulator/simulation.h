@@ -64,7 +64,8 @@ struct SimulationSetting {
 
   Speeds speeds;
   SimTime micro_batch_time = 10 * kMillisecond;  // that a worker takes for one by itself
-  SimTime test_time = 0;
+  SimTime test_time = 0;                         // that testing on evaluation.split takes
+  SimTime final_test_time = 0;  // and after it, in the end, on the test split if that is another
   SimTime held_back = 0;        // for how long workers hold back what they tell of a step
   SimTime checkpoint_time = 0;  // that writing one takes
   VirtualNetwork::Card card;

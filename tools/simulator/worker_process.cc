@@ -399,9 +399,11 @@ int64_t WorkerProcess::Push(const Frame& header, int64_t block, Content content)
 
 // Beside the computations.
 void WorkerProcess::Run(const Session::Test& test) {
+  SimTime tested = setting_.network->now() + setting_.test_time;
   for (const proto::EvaluationResult& result : model_->Test(test.unit, test.is_final)) {
+    if (result.is_final()) tested += setting_.final_test_time;
     results_.push_back(result);
-    SetTimer(kTested, setting_.network->now() + setting_.test_time);
+    SetTimer(kTested, tested);
   }
 }
 

@@ -34,9 +34,10 @@ struct WorkerSetting {
   VirtualNetwork* network = nullptr;
   const Speeds* speeds = nullptr;
   SimTime micro_batch_time = 0;  // that a worker takes for a whole micro-batch, by itself
-  SimTime test_time = 0;         // for a test of the parameters, beside its computations
-  SimTime held_back = 0;         // for how long it holds back what it tells of a step
-  std::string name;              // of their processes, before a number
+  SimTime test_time = 0;         // as of SimulationSetting, beside its computations
+  SimTime final_test_time = 0;
+  SimTime held_back = 0;  // for how long it holds back what it tells of a step
+  std::string name;       // of their processes, before a number
   proto::WorkerRegistration registration;
   std::string job_digest;
   std::string version;
