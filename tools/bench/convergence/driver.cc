@@ -120,10 +120,11 @@ void Driver::Add(const std::vector<Cell>& cells) {
     if (!text.ok()) continue;
     const absl::StatusOr<CellResult> result = ParseResult(*text);
     // One that failed is tried again.
-    if (result.ok() && result->error.empty()) {
-      results_.back() = *result;
-      ++done_before_;
-    }
+    if (!result.ok() || !result->error.empty()) continue;
+    results_.back() = *result;
+    const nlohmann::json measured = ParseJson(ReadSmallFile(MeasuredOf(cell)).value_or(""));
+    if (measured.contains("busy")) results_.back()->busy = NumberAt(measured, "busy");
+    ++done_before_;
   }
 }
 
@@ -154,10 +155,11 @@ absl::Status Driver::Finish(const CellPool::Ended& ended) {
                        ? absl::StrCat("exited with code ", ended.exit_code)
                        : std::string(absl::StripAsciiWhitespace(log.substr(last + 7)));
   }
+  result.busy = BusyShare(began_with_[ended.cell], ended);
   nlohmann::ordered_json measured;
   measured["wall_seconds"] = ended.wall_seconds;
   measured["cpu_seconds"] = ended.cpu_seconds;
-  measured["busy"] = BusyShare(began_with_[ended.cell], ended);
+  measured["busy"] = *result.busy;
   measured["peak_bytes"] = ended.peak_bytes;
   measured["disk_bytes"] = SizeOf(RunFolderOf(cell));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(MeasuredOf(cell), JsonText(measured) + "\n"));
@@ -209,10 +211,7 @@ absl::StatusOr<int> Driver::Run(SignalWatcher* signals) {
 std::vector<DoneCell> Driver::Done() const {
   std::vector<DoneCell> done;
   for (size_t i = 0; i < cells_.size(); ++i) {
-    if (!results_[i].has_value()) continue;
-    done.push_back({cells_[i], *results_[i]});
-    const nlohmann::json measured = ParseJson(ReadSmallFile(MeasuredOf(cells_[i])).value_or(""));
-    if (measured.contains("busy")) done.back().result.busy = NumberAt(measured, "busy");
+    if (results_[i].has_value()) done.push_back({cells_[i], *results_[i]});
   }
   return done;
 }
