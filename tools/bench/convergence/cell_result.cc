@@ -56,8 +56,8 @@ nlohmann::ordered_json OrNull(std::optional<Number> value) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves, const Target& target,
-                                                      bool is_script) {
+absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
+                                                      const Target& target) {
   const std::string metric(absl::StripPrefix(target.metric, "eval/"));
   const std::vector<double>* const samples = Find(curves, "train", "samples");
   const std::vector<double>* const seconds = Find(curves, "train", "time");
@@ -72,13 +72,14 @@ absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves, c
                              updates == nullptr ? std::nan("") : (*updates)[i]});
     }
   };
-  if (is_script && samples == nullptr) {
+  if (target.is_script && samples == nullptr) {
     return absl::FailedPreconditionError(
         "the run has no lines of training, which tell the time: expected that the script calls "
         "job.log(loss=loss) for each micro-batch");
   }
   add("eval");
-  if (is_script && std::all_of(evaluations.begin(), evaluations.end(), [](const Evaluation& one) {
+  if (target.is_script &&
+      std::all_of(evaluations.begin(), evaluations.end(), [](const Evaluation& one) {
         return std::isnan(one.value);  // not told
       })) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -91,7 +92,7 @@ absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves, c
     return absl::FailedPreconditionError(absl::StrCat("the run has no ", target.metric));
   }
   const size_t before_end = evaluations.size();
-  if (is_script) add("test");
+  if (target.is_script) add("test");
   // The last test may tell other figures alone.
   while (evaluations.size() > before_end && std::isnan(evaluations.back().value)) {
     evaluations.pop_back();
@@ -99,8 +100,7 @@ absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves, c
   return evaluations;
 }
 
-absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target,
-                                    bool is_script) {
+absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target) {
   RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(folder + "/summary.json"));
   const nlohmann::json summary = ParseJson(text);
   if (!summary.is_object()) {
@@ -113,7 +113,7 @@ absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& tar
   const absl::StatusOr<RunCurves> curves = ReadCurves(folder);
   if (!curves.ok() && result.diverged.empty()) return curves.status();
   absl::StatusOr<std::vector<Evaluation>> evaluations =
-      EvaluationsOf(curves.value_or(RunCurves()), target, is_script);
+      EvaluationsOf(curves.value_or(RunCurves()), target);
   if (result.diverged.empty()) {
     RUBATO_RETURN_IF_ERROR(evaluations.status());
   } else {
@@ -141,7 +141,7 @@ absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& tar
   if (!blocks.empty()) result.updates = ClampedCount(NumberAt(blocks[0], "updates"));
   if (updates > 0) result.staleness = staleness / updates;
   const char* const test = target.higher_is_better ? "test_accuracy" : "test_loss";
-  if (!is_script && summary.contains(test) && summary[test].is_number())
+  if (!target.is_script && summary.contains(test) && summary[test].is_number())
     result.test = summary[test];
   return result;
 }

@@ -42,13 +42,12 @@ struct DoneCell {
 // training around it, so the time that the evaluation takes does not count. A script tests the same
 // at the end as before, which is its last evaluation. FailedPrecondition if the run was not
 // evaluated.
-absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves, const Target& target,
-                                                      bool is_script = false);
+absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
+                                                      const Target& target);
 
 // The result of the ended run in `folder`: it has finished, or has diverged, which counts as a miss
 // at its end. Else the error of reading it.
-absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target,
-                                    bool is_script = false);
+absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target);
 
 // One object; the same bytes for the same result.
 std::string ResultJson(const CellResult& result);

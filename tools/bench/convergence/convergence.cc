@@ -66,7 +66,7 @@ size_t JobsOf(const Options& options) {
 // What the bits of the study's runs depend on here. Their kernels are those of this process, too,
 // which measures how long computing takes. Those of a script are its own.
 absl::StatusOr<std::string> NumericsHere(const Study& study) {
-  if (study.is_script) return "";
+  if (study.target.is_script) return "";
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
   RUBATO_RETURN_IF_ERROR(FixIsa(job.device()));
   RUBATO_ASSIGN_OR_RETURN(const ComputeDevice device, ComputeDevice::Choose(job.device()));
@@ -75,7 +75,7 @@ absl::StatusOr<std::string> NumericsHere(const Study& study) {
 
 absl::StatusOr<std::string> DryRun(Options options) {
   std::optional<Calibration> here;
-  if (!options.study.is_script) {
+  if (!options.study.target.is_script) {
     RUBATO_ASSIGN_OR_RETURN(here, CalibrationOf(options.study, options.folder));
     if (options.study.processes) RUBATO_RETURN_IF_ERROR(CheckCores(options.study, *here));
     Calibrated(*here, &options.study);
@@ -227,11 +227,11 @@ absl::StatusOr<std::string> VerifyStudy(Options options, SignalWatcher* signals,
 absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* code) {
   // First: where a study's file cannot be read, the flags that it has would be said to be missing.
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(options.study.config, options.study.set));
-  options.study.is_script = IsScript(job);
   RUBATO_RETURN_IF_ERROR(Complete(&options));
+  options.study.target.is_script = IsScript(job);
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> cells, CellsOf(options.study));
-  if (options.study.is_script) RUBATO_RETURN_IF_ERROR(MakePlan(job).status());  // is it there?
+  if (IsScript(job)) RUBATO_RETURN_IF_ERROR(MakePlan(job).status());  // is it there?
   RUBATO_ASSIGN_OR_RETURN(options.study.numerics, NumericsHere(options.study));
   if (options.dry_run) return DryRun(std::move(options));
   if (options.folder.empty()) {
@@ -240,7 +240,7 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   if (options.verify > 0) return VerifyStudy(std::move(options), signals, code);
   std::optional<Calibration> calibration;
   // Before there is a folder, for delays that are too short.
-  if (options.study.processes && !options.study.is_script) {
+  if (options.study.processes && !options.study.target.is_script) {
     RUBATO_ASSIGN_OR_RETURN(calibration, CalibrationOf(options.study, options.folder));
     RUBATO_RETURN_IF_ERROR(CheckCores(options.study, *calibration));
   }

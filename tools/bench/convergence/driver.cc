@@ -142,8 +142,7 @@ absl::Status Driver::StartCell(CellPool* pool, size_t index) {
 absl::Status Driver::Finish(const CellPool::Ended& ended) {
   const Cell& cell = cells_[ended.cell];
   CellResult result;
-  const absl::StatusOr<CellResult> read =
-      ReadCell(RunFolderOf(cell), study_.target, study_.is_script);
+  const absl::StatusOr<CellResult> read = ReadCell(RunFolderOf(cell), study_.target);
   if (read.ok() && (ended.exit_code == 0 || !read->diverged.empty())) {
     result = *read;
   } else if (ended.exit_code == 0) {

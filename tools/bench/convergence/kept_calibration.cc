@@ -9,7 +9,7 @@
 namespace rubato {
 
 bool NeedsCalibration(const Study& study) {
-  if (study.is_script) return false;
+  if (study.target.is_script) return false;
   return study.processes || study.compute.empty() || study.apply.empty();
 }
 

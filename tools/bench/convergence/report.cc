@@ -139,7 +139,7 @@ std::string SpeedText(const Study& study, const ModeVerdict& verdict, const Mode
           "reaches %s by the first evaluation in %d of %d runs (%s in %d), so when is not known: "
           "set a harder target, or %s",
           TargetText(study.target), verdict.at_first, verdict.pairs, study.baseline,
-          baseline.at_first, study.is_script ? "test more often" : "more --evaluations");
+          baseline.at_first, study.target.is_script ? "test more often" : "more --evaluations");
     case ModeVerdict::Speed::kBaselineNotReached:
       return absl::StrFormat(
           "reaches %s in %d of %d runs; %s, with which it would be compared, in "
@@ -316,7 +316,7 @@ namespace {
 // Where the cores were busy, what runs took is time that processes waited for them; of a script
 // that is known afterwards. "" where they were not.
 std::string BusyText(const Study& study, const std::vector<DoneCell>& cells) {
-  if (!study.is_script) return "";
+  if (!study.target.is_script) return "";
   std::vector<double> busy;
   for (const DoneCell& cell : cells) {
     if (cell.result.busy.has_value()) busy.push_back(*cell.result.busy);
@@ -393,8 +393,8 @@ std::string Conditions(const Study& study) {
             ? "not delayed"
             : absl::StrCat(study.compute, " of delay for a micro-batch, speeds ", speeds),
         ". Seconds are of training, and differ from run to run",
-        study.is_script ? "; a test of the script takes the time of the worker that runs it."
-                        : ".");
+        study.target.is_script ? "; a test of the script takes the time of the worker that runs it."
+                               : ".");
   }
   return absl::StrCat("In virtual time: speeds ", speeds, ", ", or_default(study.compute, "10ms"),
                       " for a micro-batch, ", or_default(study.apply, "unlimited"),
@@ -405,7 +405,9 @@ std::string Conditions(const Study& study) {
 }
 
 std::string Repeatable(const Study& study) {
-  if (study.is_script) return "Its bits are those of the script's libraries, which are not known.";
+  if (study.target.is_script) {
+    return "Its bits are those of the script's libraries, which are not known.";
+  }
   return study.processes ? absl::StrCat("It computed on ", study.numerics, ".")
                          : absl::StrCat("results.jsonl is the same wherever workers compute on ",
                                         study.numerics, ".");

@@ -20,8 +20,7 @@ absl::Status WriteReportPage(const std::string& folder, const Study& study,
     if (cell.is_trial || !result.error.empty()) continue;
     const absl::StatusOr<RunCurves> run = ReadCurves(absl::StrCat(folder, "/cells/", cell.name));
     if (!run.ok()) continue;
-    absl::StatusOr<std::vector<Evaluation>> evaluations =
-        EvaluationsOf(*run, study.target, study.is_script);
+    absl::StatusOr<std::vector<Evaluation>> evaluations = EvaluationsOf(*run, study.target);
     if (evaluations.ok()) curves[cell.name] = *std::move(evaluations);
   }
   RUBATO_RETURN_IF_ERROR(

@@ -185,7 +185,7 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
       {"table", {{"titles", table.titles}, {"rows", table.rows}}},
       {"tableNote", std::string(kTableNote)},
       {"how",
-       study.is_script
+       study.target.is_script
            ? absl::StrFormat(
                  "%d seeds; each run is tested where the script calls job.evaluate. One "
                  "with the same seed has the same order of samples, draws of speeds and "
@@ -196,7 +196,7 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
                  "the same seed has the same order of samples, initial parameters and draws of "
                  "speeds in every mode. %s",
                  study.seeds, study.evaluations, Repeatable(study))},
-      {"finalNote", study.is_script
+      {"finalNote", study.target.is_script
                         ? "By the script's own test, by which modes are judged."
                         : "Filled: the validation split, by which modes are judged; hollow: the "
                           "test split."},

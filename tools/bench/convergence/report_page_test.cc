@@ -99,7 +99,7 @@ TEST_F(ReportPageTest, SumsStalenessAndTakesTheMeanOfWorkersTimes) {
 
 TEST_F(ReportPageTest, AScriptHasItsOwnTestAndNoSplits) {
   EXPECT_THAT(DataOf(Page())["finalNote"], HasSubstr("the validation split"));
-  study_.is_script = true;
+  study_.target.is_script = true;
   EXPECT_EQ(DataOf(Page())["finalNote"], "By the script's own test, by which modes are judged.");
   EXPECT_THAT(Page(), Not(HasSubstr("the validation split")));
 }

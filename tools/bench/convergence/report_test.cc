@@ -238,7 +238,7 @@ TEST_F(ReportTest, TimesAreSharesOfAllWorkers) {
 }
 
 TEST_F(ReportTest, SaysWhereAScriptsTimesAreOfContention) {
-  study_.processes = study_.is_script = true;
+  study_.processes = study_.target.is_script = true;
   const auto with_busy = [&](std::optional<double> share) {
     for (DoneCell& cell : cells_) cell.result.busy = share;
     return Verdicts(study_, cells_).back();
@@ -254,7 +254,7 @@ TEST_F(ReportTest, SaysWhereAScriptsTimesAreOfContention) {
   EXPECT_THAT(ReportMarkdown(study_, cells_, "rubato bench convergence"),
               AllOf(HasSubstr("\n* Do not trust the times"),
                     HasSubstr("the script's libraries, which are not known")));
-  study_.is_script = false;  // others are checked before they run
+  study_.target.is_script = false;  // others are checked before they run
   EXPECT_THAT(Verdicts(study_, cells_), ::testing::SizeIs(1));
 }
 
@@ -304,13 +304,14 @@ TEST_F(ReadCellTest, AScriptsTestAtTheEndIsItsLastEvaluation) {
         "{\"kind\":\"train\",\"step\":2,\"samples\":100,\"time\":10,\"loss\":1}\n"
         "{\"kind\":\"test\",\"step\":2,\"samples\":100,\"time\":11,\"accuracy\":0.9}\n");
   Write("summary.json", "{\"seconds\":10,\"digest\":\"d\",\"test_accuracy\":0.9}");
-  const absl::StatusOr<CellResult> result = ReadCell(folder_, target_, /*is_script=*/true);
+  const absl::StatusOr<CellResult> result =
+      ReadCell(folder_, {"eval/accuracy", 0.7, true, /*is_script=*/true});
   RUBATO_ASSERT_OK(result);
   EXPECT_DOUBLE_EQ(result->outcome.samples, 75);
   EXPECT_DOUBLE_EQ(result->outcome.seconds, 7.5);
   EXPECT_THAT(result->outcome.last, ::testing::Optional(0.9));
   EXPECT_EQ(result->test, std::nullopt);
-  EXPECT_THAT(ReadCell(folder_, {"eval/loss", 0.3, false}, /*is_script=*/true),
+  EXPECT_THAT(ReadCell(folder_, {"eval/loss", 0.3, false, /*is_script=*/true}),
               IsError(absl::StatusCode::kFailedPrecondition,
                       HasSubstr("no eval/loss before its end: expected that job.evaluate")));
 }
@@ -369,9 +370,8 @@ TEST(OutcomeOfTest, ALastTestWithoutTheMetricIsNone) {
       "{\"kind\":\"train\",\"step\":2,\"samples\":200,\"time\":20,\"loss\":1}\n"
       "{\"kind\":\"eval\",\"step\":2,\"samples\":200,\"time\":21,\"loss\":1,\"accuracy\":0.9}\n"
       "{\"kind\":\"test\",\"step\":2,\"samples\":200,\"time\":22,\"loss\":1,\"f1\":0.9}\n");
-  const Target target = {"eval/accuracy", 0.7, true};
-  const absl::StatusOr<std::vector<Evaluation>> evaluations =
-      EvaluationsOf(curves, target, /*is_script=*/true);
+  const Target target = {"eval/accuracy", 0.7, true, /*is_script=*/true};
+  const absl::StatusOr<std::vector<Evaluation>> evaluations = EvaluationsOf(curves, target);
   RUBATO_ASSERT_OK(evaluations);
   EXPECT_TRUE(OutcomeOf(*evaluations, target).reached);
 }
@@ -379,7 +379,7 @@ TEST(OutcomeOfTest, ALastTestWithoutTheMetricIsNone) {
 TEST(OutcomeOfTest, AScriptThatLogsNoLossTellsNoTimes) {
   const RunCurves curves = ParseCurves(
       "{\"kind\":\"eval\",\"step\":1,\"samples\":100,\"time\":11,\"loss\":1,\"accuracy\":0.5}\n");
-  EXPECT_THAT(EvaluationsOf(curves, {"eval/accuracy", 0.7, true}, /*is_script=*/true),
+  EXPECT_THAT(EvaluationsOf(curves, {"eval/accuracy", 0.7, true, /*is_script=*/true}),
               IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("calls job.log")));
 }
 

@@ -172,7 +172,7 @@ absl::Status CheckStudy(const Study& study) {
   RUBATO_RETURN_IF_ERROR(CheckDistinct("--compute-scales", study.compute_scales));
   RUBATO_RETURN_IF_ERROR(CheckDistinct("--speeds", study.speeds));
   RUBATO_RETURN_IF_ERROR(CheckPace(study));
-  if (study.is_script) RUBATO_RETURN_IF_ERROR(CheckScriptStudy(study));
+  if (study.target.is_script) RUBATO_RETURN_IF_ERROR(CheckScriptStudy(study));
   if (study.processes) RUBATO_RETURN_IF_ERROR(CheckProcesses(study));
   std::vector<double> rates;
   for (const std::string& rate : study.learning_rates) {
@@ -259,7 +259,7 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
     return absl::InvalidArgumentError(
         "train.until is a time, which modes use differently: expected epochs, steps or samples");
   }
-  if (study.is_script) {
+  if (study.target.is_script) {
     RUBATO_RETURN_IF_ERROR(CheckScriptTests(job));
   } else if (study.target.metric == "eval/accuracy" && !IsClassification(job.loss().name())) {
     return absl::InvalidArgumentError(
@@ -273,7 +273,7 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
   }
   std::vector<std::string>& set = maker.set_ = study.set;
   const double evaluations = static_cast<double>(study.evaluations);
-  if (!study.is_script) {
+  if (!study.target.is_script) {
     if (!job.data().has_validation()) set.push_back("data.validation=0.1");
     set.push_back("evaluation.split=validation");
     set.push_back(absl::StrCat("evaluation.every=", PointAt(maker.until_, 1 / evaluations)));

@@ -31,8 +31,6 @@ struct Study {
   // Runs are real processes of this machine, whose computations are delayed by `compute` for each
   // micro-batch, if that is given. Else they are simulated.
   bool processes = false;
-  // The job's model is a script's (IsScript), which decides when a run is evaluated, and on what.
-  bool is_script = false;
   // Of `rubato simulate`, passed on as they are. Modes are compared at each of `speeds`; empty: at
   // those of workers that are alike.
   std::vector<std::string> speeds;

@@ -208,7 +208,7 @@ class ScriptCellsTest : public CellsOfTest {
         << script_
         << "]\n"
            "train: {batch_size: 64, micro_batches: 4, until: {epochs: 5}}\n";
-    study_.is_script = study_.processes = true;
+    study_.target.is_script = study_.processes = true;
   }
 
   std::string Refusal() const { return std::string(CellsOf(study_).status().message()); }

@@ -29,6 +29,9 @@ struct Target {
   std::string metric;  // "eval/accuracy" or "eval/loss"
   double value = 0;
   bool higher_is_better = true;
+  // The job's model is a script's (IsScript), which decides when a run is evaluated, and on what;
+  // the test at its end is one of its evaluations.
+  bool is_script = false;
 
   bool IsReachedBy(double metric_value) const {
     return higher_is_better ? metric_value >= value : metric_value <= value;
