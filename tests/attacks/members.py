@@ -246,7 +246,8 @@ def _messages(world):
            "this process sent an invalid message: evaluation.is_final: found a final test, expected none: .*",
            lambda: _says(world, proto((5, proto((1, 1), (3, 1.0), (5, 9), (6, 1))))))
     yield "10,000 messages that are of no use", "member still", lambda: _says(world, *[proto((3, b""))] * 10_000)
-    yield "10,000 messages behind another", "OK", lambda: _says(world, proto((3, b""), *[(18, proto((3, b"")))] * 10_000))
+    yield "10,000 messages behind another", "OK", lambda: _says(
+        world, proto((3, b""), *[(18, proto((3, b"")))] * 10_000))
     yield "messages behind messages, 200 deep", "OK", lambda: _says(world, functools.reduce(
         lambda inner, _: proto((3, b""), (18, inner)), range(200), b""))
     yield "what is no message", "OK", lambda: _says(world, b"\xff" * 50)
