@@ -82,12 +82,15 @@ bool Arrivals::MayRead(const BlockLedger& ledger, const ShardTerms&, uint32_t wo
   return HasOwn(ledger, worker, clock);
 }
 
-bool Arrivals::AsksForWork(const WorkerLedger& ledger) const {
-  return !ledger.has_asked && !ledger.given.has_value() && !ledger.no_more && !ledger.leaving;
+// Several at once: it asks when fewer than half are left of those that it is to have.
+int64_t Arrivals::WorkToAskFor(const WorkerLedger& ledger) const {
+  if (ledger.has_asked || ledger.no_more || ledger.leaving) return 0;
+  const int64_t given = static_cast<int64_t>(ledger.given.size());
+  return 2 * given < ledger.ahead ? ledger.ahead - given : 0;
 }
 
 std::vector<Range> Arrivals::Expected(const WorkerLedger& ledger, int64_t unit) const {
-  if (!ledger.given.has_value() || ledger.given->contribution() != unit) return {};
+  if (ledger.given.empty() || ledger.given.front().contribution() != unit) return {};
   return {{0, ledger.view.leaves()}};
 }
 
@@ -95,20 +98,21 @@ std::vector<Range> Arrivals::Expected(const WorkerLedger& ledger, int64_t unit) 
 // when all that it has sent is in the blocks.
 WorkerTask Arrivals::NextOf(const WorkerLedger& ledger) const {
   WorkerTask task;
+  const bool is_done = ledger.no_more && ledger.given.empty();
   task.clock = ledger.clock;
-  task.retires = ledger.no_more || ledger.leaving;
+  task.retires = is_done || ledger.leaving;
   if (ledger.leaving && ledger.applied >= ledger.clock) {
     task.kind = WorkerTask::Kind::kLeave;
   } else if (ledger.have != ledger.clock || ledger.retired != task.retires) {
     task.kind = WorkerTask::Kind::kPull;
-  } else if (ledger.no_more) {
+  } else if (is_done) {
     task.kind = WorkerTask::Kind::kIdle;
-  } else if (ledger.given.has_value()) {
+  } else if (!ledger.given.empty()) {
     task.kind = WorkerTask::Kind::kCompute;
-    task.unit = ledger.given->contribution();
+    task.unit = ledger.given.front().contribution();
     task.leaves = {0, ledger.view.leaves()};
     task.nodes = {task.leaves};
-    task.may_test = ledger.given->evaluate();
+    task.may_test = ledger.given.front().evaluate();
   }
   return task;
 }

@@ -155,8 +155,9 @@ class Policy {
   virtual WorkerTask NextOf(const WorkerLedger& ledger) const = 0;
   // Keeps in the ledger that it has computed `task`.
   virtual void Keep(const WorkerTask& task, WorkerLedger* ledger) const = 0;
-  // Whether the worker should ask the coordinator for work now; otherwise views bring the work.
-  virtual bool AsksForWork(const WorkerLedger& /*ledger*/) const { return false; }
+  // How many units the worker should ask the coordinator for now; where it asks for none, views
+  // bring the work.
+  virtual int64_t WorkToAskFor(const WorkerLedger& /*ledger*/) const { return 0; }
   // Which leaves of a unit it will compute, as far as it knows.
   virtual std::vector<Range> Expected(const WorkerLedger& ledger, int64_t unit) const = 0;
 
@@ -245,7 +246,7 @@ class Arrivals : public Policy {
   bool ClosesAtRest() const override { return true; }
   WorkerTask NextOf(const WorkerLedger& ledger) const override;
   void Keep(const WorkerTask& task, WorkerLedger* ledger) const override;
-  bool AsksForWork(const WorkerLedger& ledger) const override;
+  int64_t WorkToAskFor(const WorkerLedger& ledger) const override;
   std::vector<Range> Expected(const WorkerLedger& ledger, int64_t unit) const override;
 
  private:

@@ -4,8 +4,8 @@
 #define RUBATO_COMMON_CONSISTENCY_WORKER_LEDGER_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "common/space/flat_space.h"
@@ -26,9 +26,11 @@ struct WorkerLedger {
   // By step, of those that may not be done: what it has computed.
   std::map<int64_t, std::vector<Range>> computed;
 
-  // Work that is given out on demand: the next unit, whether another was requested, and whether the
-  // last answer was that there is none.
-  std::optional<proto::Work> given;
+  // Work that is given out on demand: the units that it has been given and has not begun, in order;
+  // how many these are to be; whether more were requested, and whether the last answer was that
+  // there are no more.
+  std::deque<proto::Work> given;
+  int64_t ahead = 1;
   bool has_asked = false;
   bool no_more = false;
 };

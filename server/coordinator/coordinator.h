@@ -153,8 +153,8 @@ class Coordinator {
   void EndCall(PeerId id, const Peer& peer, const absl::Status& why);
   void OnFailure(PeerId id, const Peer& peer, const proto::Failure& failure);
   void OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message);
-  // Whether the worker may be given work; else its call ends.
-  bool MayAskForMore(PeerId id, const Peer& peer);
+  // Whether the worker may be given `count` contributions; else its call ends.
+  bool MayAskFor(int64_t count, PeerId id, const Peer& peer);
   void OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& message);
   void OnQuestion(PeerId id, const ShardId& shard, const proto::Question& question);
   void OnEvaluation(PeerId id, const Peer& peer, const proto::EvaluationResult& evaluation);

@@ -94,6 +94,10 @@ TEST_F(LiesTest, OtherMessagesOfAWorker) {
   ExpectEndsCall(
       "", {},
       {{"work_request.applied", [](auto* m) { m->mutable_work_request()->set_applied(kHuge); }},
+       {"work_request.count: found 0, expected 1 to 64",
+        [](auto* m) { m->mutable_work_request()->set_count(0); }},
+       {"work_request.count", [](auto* m) { m->mutable_work_request()->set_count(-1); }},
+       {"work_request.count", [](auto* m) { m->mutable_work_request()->set_count(65); }},
        {"idle.applied", [](auto* m) { m->mutable_idle()->set_applied(-1); }},
        {"leave.applied", [](auto* m) { m->mutable_leave()->set_applied(kHuge); }},
        {"evaluation.unit", [](auto* m) { m->mutable_evaluation()->set_unit(kHuge); }},
@@ -173,6 +177,22 @@ TEST_F(LiesTest, OneThatAsksForWorkAndDoesNone) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("64 contributions wait for it")));
   Receive(2, request);
   EXPECT_EQ(sent_[2].back().work().contribution(), 64);
+}
+
+TEST_F(LiesTest, OneThatAsksForSeveralAtOnceMayHaveNoMoreOfThem) {
+  Start("consistency { mode { mode: NAME_ASYNC } } train { until { epochs: 100 } }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request()->set_count(60);
+  Receive(3, request);
+  Receive(3, request);
+  EXPECT_THAT(warnings_,
+              ElementsAre(HasSubstr("work_request.count: found 60 while 60 contributions wait for "
+                                    "it, expected at most 64 together")));
+  request.mutable_work_request()->set_count(64);
+  Receive(2, request);
+  EXPECT_EQ(sent_[2].back().work().contribution(), 60);
+  EXPECT_EQ(sent_[2].back().work().then_size(), 63);
 }
 
 // They fill no file, and meet no target.

@@ -22,10 +22,6 @@ using coordinator::Warn;
 
 namespace {
 
-// Contributions that a worker may have asked for and not computed. It computes one while it asks
-// for the next.
-constexpr int64_t kMaxAsked = 64;
-
 // Who may not say it, for people.
 absl::Status NoMessageOf(Speaker speaker, proto::PeerMessage::KindCase kind) {
   const bool is_shard = speaker == Speaker::kNewShard || speaker == Speaker::kShard;
@@ -193,21 +189,23 @@ void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMess
   }
 }
 
-bool Coordinator::MayAskForMore(PeerId id, const Peer& peer) {
-  if (work_->ledger().Waiting(peer.worker) < kMaxAsked) return true;
+bool Coordinator::MayAskFor(int64_t count, PeerId id, const Peer& peer) {
+  const int64_t waiting = work_->ledger().Waiting(peer.worker);
+  if (waiting + count <= kMaxAsked) return true;
   EndCall(id, peer,
           absl::ResourceExhaustedError(absl::StrFormat(
-              "work_request: found one while %d contributions wait for it, expected fewer",
-              kMaxAsked)));
+              "work_request.count: found %d while %d contributions wait for it, expected at most "
+              "%d together",
+              count, waiting, kMaxAsked)));
   return false;
 }
 
 void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& message) {
   switch (message.kind_case()) {
     case proto::PeerMessage::kWorkRequest:
-      if (!MayAskForMore(id, *peer)) break;
+      if (!MayAskFor(message.work_request().count(), id, *peer)) break;
       work_->OnApplied(peer->worker, message.work_request().applied());
-      work_->Give(id, peer, &*evaluations_, now_, &out_);
+      work_->Give(id, message.work_request().count(), peer, &*evaluations_, now_, &out_);
       break;
     case proto::PeerMessage::kProgress:
       work_->OnProgress(message.progress(), now_ - absl::Seconds(message.held_seconds()), peer,
@@ -217,7 +215,7 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
       break;
     case proto::PeerMessage::kIdle:
       // Of an earlier view it comes late.
-      if (message.idle().view() != view_.number() || !MayAskForMore(id, *peer)) break;
+      if (message.idle().view() != view_.number() || !MayAskFor(1, id, *peer)) break;
       work_->OnApplied(peer->worker, message.idle().applied());
       if (work_->OnIdle(id, peer, &*evaluations_, now_, &out_)) CheckDrained();
       break;

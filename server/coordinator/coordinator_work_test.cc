@@ -83,6 +83,78 @@ TEST_F(CoordinatorTest, GivesOutEachContributionOnceAndTestsAtEpochs) {
   EXPECT_FALSE(sent_[3].back().work().has_contribution());
 }
 
+// What a worker has been given, in order; -1: there is no more.
+std::vector<int64_t> UnitsOf(const proto::Work& work) {
+  std::vector<int64_t> units;
+  const auto add = [&units](const proto::Work& one) {
+    units.push_back(one.has_contribution() ? one.contribution() : -1);
+  };
+  add(work);
+  for (const proto::Work& next : work.then()) add(next);
+  return units;
+}
+
+TEST_F(CoordinatorTest, GivesOutSeveralContributionsAtOnceAndAsManyAsAreLeft) {
+  Start("consistency { mode { mode: NAME_ASYNC } }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request()->set_count(4);
+  Receive(2, request);
+  EXPECT_THAT(UnitsOf(sent_[2].back().work()), ElementsAre(0, 1, 2, 3));
+  Receive(3, request);
+  EXPECT_THAT(UnitsOf(sent_[3].back().work()), ElementsAre(4, 5, 6, 7));
+  EXPECT_TRUE(sent_[3].back().work().then(0).evaluate());  // an epoch ends before 5
+  EXPECT_FALSE(sent_[3].back().work().evaluate());
+  Receive(2, request);
+  EXPECT_THAT(UnitsOf(sent_[2].back().work()), ElementsAre(8, 9, -1));
+  Receive(3, request);
+  EXPECT_THAT(UnitsOf(sent_[3].back().work()), ElementsAre(-1));
+}
+
+TEST_F(CoordinatorTest, WhatALostWorkerHadNotBegunIsGivenToOthersFirstAndOnce) {
+  Start("consistency { mode { mode: NAME_ASYNC } }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request()->set_count(5);
+  Receive(3, request);  // 0 to 4
+  request.mutable_work_request()->set_count(2);
+  Receive(2, request);  // 5 and 6
+  Receive(3, Computed(0, {0, 2}, 1, 2));
+  Gone(3);
+  units_below_ = 1;  // all blocks hold 0
+  Close(1, 1);
+  request.mutable_work_request()->set_count(6);
+  Receive(2, request);
+  EXPECT_THAT(UnitsOf(sent_[2].back().work()), ElementsAre(1, 2, 3, 4, 7, 8));
+  Receive(2, request);
+  EXPECT_THAT(UnitsOf(sent_[2].back().work()), ElementsAre(9, -1));
+  const proto::JobStatus::Ledger ledger = coordinator_->Status(now_).ledger();
+  EXPECT_EQ(ledger.given(), 14);
+  EXPECT_EQ(ledger.applied(), 1);
+  EXPECT_EQ(ledger.lost(), 4);
+  EXPECT_EQ(ledger.under_way(), 9);
+}
+
+TEST_F(CoordinatorTest, WhatAWorkerLeavesIsGivenToOthersAsIfItHadNotBeenGiven) {
+  Start("consistency { mode { mode: NAME_ASYNC } }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request()->set_count(4);
+  Receive(3, request);
+  Receive(3, Computed(0, {0, 2}, 1, 2));
+  proto::PeerMessage leave;
+  leave.mutable_leave()->set_applied(1);
+  Receive(3, leave);
+  units_below_ = 1;
+  Close(1, 1);
+  Receive(2, request);
+  EXPECT_THAT(UnitsOf(sent_[2].back().work()), ElementsAre(1, 2, 3, 4));
+  const proto::JobStatus::Ledger ledger = coordinator_->Status(now_).ledger();
+  EXPECT_EQ(ledger.given(), 5);
+  EXPECT_EQ(ledger.applied(), 1);
+  EXPECT_EQ(ledger.under_way(), 4);
+}
+
 // applied + partial + lost = given, and what is not whole is given out again.
 TEST_F(CoordinatorTest, AccountsForWhatALostWorkerHadBeenGiven) {
   Start("consistency { mode { mode: NAME_ASYNC } }");

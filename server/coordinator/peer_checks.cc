@@ -298,6 +298,8 @@ absl::Status CheckWorkerMessage(const proto::PeerMessage& message, const PeerTer
   RUBATO_RETURN_IF_ERROR(Real("held_seconds", message.held_seconds(), 0, kMostSeconds));
   switch (message.kind_case()) {
     case proto::PeerMessage::kWorkRequest:
+      RUBATO_RETURN_IF_ERROR(
+          In("work_request.count", message.work_request().count(), 1, kMaxAsked));
       return Count("work_request.applied", message.work_request().applied());
     case proto::PeerMessage::kProgress:
       return Check(message.progress(), terms);

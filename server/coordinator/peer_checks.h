@@ -15,6 +15,10 @@
 
 namespace rubato {
 
+// Contributions that a worker may have been given and not computed; an honest one computes one
+// while it asks for the next few (worker/session/worker_session.h).
+constexpr int64_t kMaxAsked = 64;
+
 // What the checks compare with.
 struct PeerTerms {
   uint32_t view = 0;      // the last one

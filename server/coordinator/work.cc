@@ -202,22 +202,25 @@ void Work::OnTick(absl::Time now, Outcomes* out) {
   CatchUp(taken_, now, out);
 }
 
-void Work::Give(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now, Outcomes* out) {
+void Work::Give(PeerId id, int64_t count, Peer* peer, Evaluations* evaluations, absl::Time now,
+                Outcomes* out) {
   if (divides()) return;  // it has asked in a lineage before
   proto::CoordinatorMessage message;
-  proto::Work* work = message.mutable_work();
-  const int64_t first_new = ledger_.next();
-  if (const std::optional<int64_t> unit = ledger_.Give(peer->worker, lineage_.until())) {
+  for (proto::Work* work = message.mutable_work();; work = message.mutable_work()->add_then()) {
+    const int64_t first_new = ledger_.next();
+    const std::optional<int64_t> unit = ledger_.Give(peer->worker, lineage_.until());
+    if (!unit.has_value()) break;
     if (ledger_.Waiting(peer->worker) == 1) peer->last_progress = now;
     work->set_contribution(*unit);
     work->set_evaluate(evaluations->Ask(peer->worker, *unit, *unit == first_new, lineage_));
+    if (--count == 0) break;
   }
   out->push_back(Send{id, std::move(message)});
 }
 
 bool Work::OnIdle(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now, Outcomes* out) {
   if (!divides() && (ledger_.redo() > 0 || ledger_.next() < lineage_.until())) {
-    Give(id, peer, evaluations, now, out);
+    Give(id, /*count=*/1, peer, evaluations, now, out);
     return false;
   }
   peer->idle = true;

@@ -72,8 +72,8 @@ class Work {
 
   // How many of `workers` workers will have nothing to compute.
   int64_t Spare(int64_t workers) const;
-  // Workers, who are members.
-  void Give(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now,
+  // To workers, who are members: `count` contributions, or as many as are left.
+  void Give(PeerId id, int64_t count, Peer* peer, Evaluations* evaluations, absl::Time now,
             coordinator::Outcomes* out);
   // It was computed at `at`, and is told now.
   void OnProgress(const proto::Progress& progress, absl::Time at, Peer* peer, Registry* registry,

@@ -34,7 +34,7 @@ class WorkTest : public ::testing::Test {
     work_->BeginTraining(0, now_);
   }
 
-  void Give(PeerId id) { work_->Give(id, registry_->Find(id), &*evaluations_, now_, &out_); }
+  void Give(PeerId id) { work_->Give(id, 1, registry_->Find(id), &*evaluations_, now_, &out_); }
 
   proto::Work LastWork() const { return std::get<coordinator::Send>(out_.back()).message.work(); }
 

@@ -229,6 +229,7 @@ def _messages(world):
             ("a test with NaN right answers", proto((5, proto((1, 0), (4, NAN), (5, 9)))), "evaluation.correct: .*"),
             ("a test at step -1", proto((5, proto((1, -1), (5, 9)))), "evaluation.unit: .*"),
             ("a request with -1 contributions applied", proto((3, proto((1, -1)))), "work_request.applied: .*"),
+            ("a request for 65 contributions", proto((3, proto((2, 65)))), "work_request.count: .*"),
             ("idle with 2^62 contributions applied", proto((6, proto((1, 1), (2, 1 << 62)))), "idle.applied: .*"),
             ("leaves with -1 contributions applied", proto((15, proto((2, -1)))), "leave.applied: .*"),
             ("values to begin with, which nobody has asked for", proto((17, proto((1, 0), (2, b"\0" * 8)))), None),

@@ -11,6 +11,9 @@ namespace {
 
 constexpr const char* kModeNames[kModes] = {"sync", "async", "bounded"};
 
+// One run of so many gives workers several contributions at once, at least.
+constexpr int64_t kGivenAheadIn = 4;
+
 // Calls `row` for each pair of modes and each fault.
 template <typename Row>
 void ForEachRow(const Row& row) {
@@ -46,6 +49,7 @@ void Coverage::Add(const Coverage& other) {
   stopped_in_pauses += other.stopped_in_pauses;
   met_targets += other.met_targets;
   reached_times += other.reached_times;
+  given_ahead += other.given_ahead;
   longest = std::max(longest, other.longest);
 }
 
@@ -74,9 +78,9 @@ std::string Coverage::ToString() const {
       went_back, " that went back after one was lost, ", went_back_again,
       " of them more than once, ", kept, " that went on from what the shards had kept, ", stopped,
       " that were stopped, ", stopped_in_pauses, " of them in a pause, ", met_targets,
-      " by a test that met its target and ", reached_times,
-      " by their time; after the last fault at most ", absl::StrFormat("%.0f %%", 100 * longest),
-      " of the time given was taken\n");
+      " by a test that met its target and ", reached_times, " by their time, ", given_ahead,
+      " in which workers were given several contributions at once; after the last fault at most ",
+      absl::StrFormat("%.0f %%", 100 * longest), " of the time given was taken\n");
 }
 
 std::vector<std::string> Coverage::Empty() const {
@@ -86,6 +90,7 @@ std::vector<std::string> Coverage::Empty() const {
   if (kept == 0) empty.push_back("goes on from what the shards have kept");
   if (met_targets == 0) empty.push_back("stopped by a test that met its target");
   if (reached_times == 0) empty.push_back("stopped by its time");
+  if (given_ahead < runs / kGivenAheadIn) empty.push_back("several contributions at once");
   ForEachRow([&](int from, int to, int fault) {
     for (int message = 0; message < static_cast<int>(SimMessage::kKindNames.size()); ++message) {
       if (struck.count({from, to, fault, message}) != 0) continue;

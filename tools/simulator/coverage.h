@@ -38,6 +38,7 @@ struct Coverage {
   int64_t stopped_in_pauses = 0;
   int64_t met_targets = 0;    // stopped by a test
   int64_t reached_times = 0;  // by their time
+  int64_t given_ahead = 0;    // runs in which workers were given several contributions at once
   double longest = 0;         // share of the time that a job is given after the last fault
 
   void Add(const Coverage& other);

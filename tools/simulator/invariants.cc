@@ -17,11 +17,13 @@ bool IsIn(const proto::View& view, const WorkerId& worker) {
 
 }  // namespace
 
-Invariants::Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks, uint32_t term)
+Invariants::Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks, SimTime ahead,
+                       uint32_t term)
     : job_(job),
       term_(term),
       epoch_samples_(epoch_samples),
       train_samples_(reference::TotalSamples(job, epoch_samples)),
+      ahead_(ahead),
       blocks_(blocks) {}
 
 void Invariants::OnView(const proto::View& view, SimTime) {
@@ -150,6 +152,28 @@ void Invariants::OnRetired(const WorkerId& worker, uint32_t lineage) {
   runners_[{lineage, worker}].retired = true;
 }
 
+void Invariants::OnAsked(const WorkerId& worker, uint32_t lineage, int64_t count) {
+  runners_[{lineage, worker}].asked = count;
+}
+
+void Invariants::OnGiven(const WorkerId& worker, uint32_t lineage, int64_t count) {
+  Runner& runner = runners_[{lineage, worker}];
+  runner.asked = 0;
+  runner.given += count;
+  if (count > 1) ++given_ahead_;
+  if (runner.given > MostAhead(runner)) {
+    Violated(absl::InternalError(absl::StrFormat(
+        "ahead: worker %d has %d contributions that it has not begun: by its pace at most %d",
+        worker.rank, runner.given, MostAhead(runner))));
+  }
+}
+
+int64_t Invariants::MostAhead(const Runner& runner) const {
+  if (runner.least == kNever) return 1;
+  return std::clamp<int64_t>(ahead_ / std::max<SimTime>(1, runner.least), 1,
+                             WorkerSession::kMostAhead);
+}
+
 void Invariants::CheckGap(const WorkerId& worker, uint32_t lineage, int64_t clock, int64_t most,
                           const char* when) {
   if (lineage != view_.lineage() || view_.mode().mode() != proto::Mode::NAME_BOUNDED) return;
@@ -167,13 +191,18 @@ void Invariants::CheckGap(const WorkerId& worker, uint32_t lineage, int64_t cloc
 void Invariants::OnComputeBegins(const WorkerId& worker, uint32_t lineage, int64_t unit,
                                  int64_t clock, SimTime) {
   if (lineage == view_.lineage()) begun_ = std::max(begun_, unit + 1);
+  if (OnArrival(lineages_[lineage].mode())) --runners_[{lineage, worker}].given;
   CheckGap(worker, lineage, clock, view_.mode().staleness(), "begins");
 }
 
 void Invariants::OnComputeEnds(const WorkerId& worker, uint32_t lineage, int64_t, int64_t clock,
-                               SimTime) {
+                               SimTime now) {
   Runner& runner = runners_[{lineage, worker}];
   runner.clock = std::max(runner.clock, clock + 1);
+  if (runner.computed_at.has_value()) {
+    runner.least = std::min(runner.least, now - *runner.computed_at);
+  }
+  runner.computed_at = now;
   CheckGap(worker, lineage, clock + 1, view_.mode().staleness() + 1, "ends");
 }
 
@@ -212,15 +241,29 @@ uint64_t Invariants::ValueAt(int64_t block, int64_t version) const {
 void Invariants::OnStop() {
   if (stopped_.has_value()) return;
   const int64_t begun = view_.number() > 0 ? begun_ : std::max(first_unit_, resumed_.given);
-  stopped_ = {view_.number(), view_.lineage(), begun, 0};
+  stopped_ = {view_.number(), view_.lineage(), begun, 0, 0};
+  for (const auto& [name, runner] : runners_) {
+    if (name.first == view_.lineage()) stopped_->given += runner.given + runner.asked;
+  }
   for (const Block& block : blocks_) {
     stopped_->updates = std::max<int64_t>(stopped_->updates, block.log.size());
   }
 }
 
-// Each worker may have been given one that it has not begun, and have asked for another.
+int64_t Invariants::MostMore() const {
+  int64_t more = 0;
+  for (const auto& [name, runner] : runners_) {
+    if (name.first == view_.lineage()) more += MostAhead(runner) - 1;
+  }
+  return more;
+}
+
+// One that says that it has nothing to do may be given one that it has not asked for; and where the
+// stop came before the lineage, each may have asked for one more.
 int64_t Invariants::MostAfterStop() const {
-  return stopped_->begun + 2 * job_.cluster().workers().max();
+  const int64_t workers = job_.cluster().workers().max();
+  if (stopped_->lineage == view_.lineage()) return stopped_->begun + stopped_->given + workers;
+  return stopped_->begun + 2 * workers + MostMore();
 }
 
 int64_t Invariants::StoppedAt() const {
@@ -243,8 +286,9 @@ int64_t Invariants::StoppedAt() const {
 absl::Status Invariants::CheckStop(const Simulation& simulation) const {
   const int64_t end = StoppedAt();
   // What the first view has given out before it is closed.
-  const int64_t most = std::max(first_unit_, resumed_.given) +
-                       (OnArrival(view_.mode()) ? 4 * job_.cluster().workers().max() : 2);
+  const int64_t most =
+      std::max(first_unit_, resumed_.given) +
+      (OnArrival(view_.mode()) ? 4 * job_.cluster().workers().max() + MostMore() : 2);
   if (begins_stopped_ && end > most) {
     return absl::InternalError(absl::StrFormat(
         "stop: the job was stopped before its term began at unit %d, and went on to unit %d",

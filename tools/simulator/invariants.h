@@ -25,9 +25,10 @@ namespace rubato {
 
 class Invariants : public Observer {
  public:
-  // Of a job of `blocks` blocks on data of `epoch_samples` samples.
-  // Judges one term of it.
-  Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks, uint32_t term = 1);
+  // Of a job of `blocks` blocks on data of `epoch_samples` samples, whose workers are to be given
+  // `ahead` of work on arrival. Judges one term of it.
+  Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks, SimTime ahead,
+             uint32_t term = 1);
 
   Observer* OfTerm(uint32_t term) override { return term == term_ ? this : nullptr; }
   void OnApplied(int64_t block, const Frame& contribution, const UpdateTerms& terms,
@@ -37,6 +38,8 @@ class Invariants : public Observer {
   void OnLeftOut(uint32_t lineage, int64_t unit) override;
   void OnTaken(int64_t block, const WorkerId& worker, uint32_t lineage, int64_t version) override;
   void OnRetired(const WorkerId& worker, uint32_t lineage) override;
+  void OnAsked(const WorkerId& worker, uint32_t lineage, int64_t count) override;
+  void OnGiven(const WorkerId& worker, uint32_t lineage, int64_t count) override;
   void OnComputeBegins(const WorkerId& worker, uint32_t lineage, int64_t unit, int64_t clock,
                        SimTime now) override;
   void OnComputeEnds(const WorkerId& worker, uint32_t lineage, int64_t unit, int64_t clock,
@@ -91,6 +94,8 @@ class Invariants : public Observer {
   // What has been violated so far.
   const absl::Status& violated() const { return violated_; }
   uint32_t term() const { return term_; }
+  // How often a worker was given several contributions at once.
+  int64_t given_ahead() const { return given_ahead_; }
   // The modes that held, in order.
   std::vector<proto::Mode> Modes() const;
 
@@ -125,11 +130,18 @@ class Invariants : public Observer {
   static Name NameOf(const Frame& frame) {
     return {frame.worker, frame.incarnation, frame.lineage, frame.clock};
   }
-  // A member of a bounded lineage.
+  // A member of a lineage on arrival.
   struct Runner {
     int64_t clock = 0;  // contributions computed
     bool retired = false;
+    int64_t asked = 0;  // contributions that it waits for, by its own word
+    int64_t given = 0;  // that it has been given and has not begun
+    std::optional<SimTime> computed_at;
+    SimTime least = kNever;  // from computing one to computing the next
   };
+  // What it may have been given and not begun: a worker that expects `ahead_` of work goes by a
+  // mean, which is no shorter than the least.
+  int64_t MostAhead(const Runner& runner) const;
 
   void Violated(absl::Status status) {
     if (violated_.ok()) violated_ = std::move(status);
@@ -153,6 +165,8 @@ class Invariants : public Observer {
   int64_t StoppedAt() const;
   // On arrival: so many units may be given out of the lineage that was stopped.
   int64_t MostAfterStop() const;
+  // Of all workers in the view's lineage: how many more than one each.
+  int64_t MostMore() const;
   absl::Status CheckStop(const Simulation& simulation) const;
   void CheckFirstView(const proto::View& view);
   // Samples in the first updates of a block, and those of them that a verdict left out.
@@ -176,6 +190,7 @@ class Invariants : public Observer {
   uint32_t term_;
   int64_t epoch_samples_;
   int64_t train_samples_;  // of the whole training
+  SimTime ahead_;
   std::vector<Block> blocks_;
   // Of the job's first lineage, where it goes on from a checkpoint on arrival.
   struct Resumed {
@@ -198,9 +213,11 @@ class Invariants : public Observer {
     uint32_t view = 0;
     uint32_t lineage = 0;
     int64_t begun = 0;
+    int64_t given = 0;  // on arrival: beside these, in workers' hands or on the way to them
     int64_t updates = 0;
   };
   std::optional<Stopped> stopped_;
+  int64_t given_ahead_ = 0;
   bool begins_stopped_ = false;
   std::optional<proto::Mode> asked_mode_;
   int64_t asked_until_ = 0;

@@ -274,6 +274,18 @@ MUTANTS = {
         "if (was_slowest) ++slowest;",
     ]),
     # The worker's loop, and its end of a stream.
+    "idle_with_work_in_hand": ("//common/consistency:arrivals.cc", "waits", [
+        "const bool is_done = ledger.no_more && ledger.given.empty();",
+        "const bool is_done = ledger.no_more;",
+    ]),
+    "asks_without_counting_what_it_has": ("//common/consistency:arrivals.cc", "ahead", [
+        "? ledger.ahead - given : 0",
+        "? ledger.ahead : 0",
+    ]),
+    "first_of_several_alone": ("//worker/session:worker_loop.cc", "waits", [
+        "  for (const proto::Work& next : work.then()) take(next);\n",
+        "",
+    ]),
     "start_clock_ignored": ("//worker/session:worker_loop.cc", "exactly once", [
         "if (me().has_start_clock()) {",
         "if (false) {",

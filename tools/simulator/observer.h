@@ -31,6 +31,9 @@ class Observer {
                        int64_t /*version*/) {}
   // A worker says that it has nothing left to compute.
   virtual void OnRetired(const WorkerId& /*worker*/, uint32_t /*lineage*/) {}
+  // On arrival: a worker asks for contributions; and has been given some.
+  virtual void OnAsked(const WorkerId& /*worker*/, uint32_t /*lineage*/, int64_t /*count*/) {}
+  virtual void OnGiven(const WorkerId& /*worker*/, uint32_t /*lineage*/, int64_t /*count*/) {}
   // A worker begins or ends a computation.
   virtual void OnComputeBegins(const WorkerId& /*worker*/, uint32_t /*lineage*/, int64_t /*unit*/,
                                int64_t /*clock*/, SimTime /*now*/) {}

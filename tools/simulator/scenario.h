@@ -45,6 +45,9 @@ struct Scenario {
   SimTime checkpoint_time = 0;
   SimTime test_time = 0;
   SimTime held_back = 0;  // for how long workers hold back what they tell of a step
+  // What a worker has been given on arrival and has not begun: in real jobs far less than one
+  // contribution takes here.
+  SimTime ahead = absl::ToInt64Nanoseconds(WorkerSession::kAhead);
   // A second job goes on from the last checkpoint in sync, or on arrival, if there is one.
   bool later_on_arrival = false;
   proto::Mode later_mode = SyncMode();

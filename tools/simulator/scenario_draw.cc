@@ -198,6 +198,13 @@ void DrawMore(int64_t messages, Scenario* scenario) {
   }
 }
 
+// In two of three seeds workers are given several contributions at once.
+void DrawAhead(Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "ahead"));
+  const SimTime aheads[] = {scenario->ahead, kSecond, 10 * kSecond};
+  scenario->ahead = OneOf(&random, aheads);
+}
+
 // What may end it sooner or later than its steps: its time, and a test that meets its target.
 void DrawEnd(Scenario* scenario) {
   RandomStream random(Key(scenario->seed, "end"));
@@ -312,6 +319,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawStops(messages, &scenario);
   DrawMore(messages, &scenario);
   DrawEnd(&scenario);
+  DrawAhead(&scenario);
   DrawDeaths(messages, &scenario);
   DrawBreaks(messages, &scenario);
   DrawCoordinator(messages, &scenario);

@@ -198,6 +198,7 @@ void Judge::Count(Coverage* coverage) const {
   if (watch_.deaths() > 0) ++coverage->went_back;
   if (watch_.deaths() > 1) ++coverage->went_back_again;
   if (watch_.kept() > 0) ++coverage->kept;
+  if (invariants_.given_ahead() > 0) ++coverage->given_ahead;
   coverage->longest = std::max(coverage->longest, watch_.share_of_bound());
 }
 

@@ -26,7 +26,7 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
       epoch_samples_(setting->train_samples),
       samples_(TotalSamples(setting->job, setting->train_samples)),
       bound_(scenario),
-      invariants_(setting->job, setting->train_samples, scenario.job.blocks),
+      invariants_(setting->job, setting->train_samples, scenario.job.blocks, scenario.ahead),
       liveness_(kDrawnLease, kDrawnStallTimeout, bound_.view_time()) {
   setting->observer = this;
   setting->limit = bound_.From(samples_);
@@ -192,8 +192,8 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
   samples_before_ = state.samples();
   const proto::Job job = invariants_.job();
   if (invariants_.view().number() > 0) before_ = std::move(invariants_);
-  invariants_ =
-      Invariants(job, epoch_samples_, scenario_.job.blocks, static_cast<uint32_t>(state.term()));
+  invariants_ = Invariants(job, epoch_samples_, scenario_.job.blocks, scenario_.ahead,
+                           static_cast<uint32_t>(state.term()));
   newest_is_of_term_ = false;
   begun_at_.reset();
   begins_stopped_ = stop_lasts_;
@@ -223,8 +223,8 @@ void ScenarioWatch::CheckGoesBack() {
 void ScenarioWatch::OnFirstView() {
   const proto::Manifest* const manifest = simulation_->coordinator().kept();
   // Who has been stopped meanwhile has stopped before it.
-  invariants_ =
-      Invariants(invariants_.job(), epoch_samples_, scenario_.job.blocks, invariants_.term());
+  invariants_ = Invariants(invariants_.job(), epoch_samples_, scenario_.job.blocks, scenario_.ahead,
+                           invariants_.term());
   seconds_before_ = 0;
   begins_at_ = 0;
   if (manifest != nullptr) {

@@ -25,7 +25,7 @@ WorkerProcess::WorkerProcess(const WorkerSetting* setting, int index,
       index_(index),
       model_(std::move(model)),
       session_(*setting->job, setting->blocks->placement.space().values(),
-               setting->blocks->placement, setting->policies),
+               setting->blocks->placement, setting->policies, absl::Nanoseconds(setting->ahead)),
       ends_(setting->network, StreamCore::Side::kWorker, setting->streams, setting->judge, this) {}
 
 void WorkerProcess::Start(ProcessId self) {
@@ -85,8 +85,16 @@ void WorkerProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
   if (message.kind == SimMessage::Kind::kParameters) {
     ends_.OnMessage(connection, std::move(message));
   } else if (connection == control_) {
+    if (message.from_coordinator()->has_work()) TellOfGiven(message.from_coordinator()->work());
     Post(Session::FromCoordinator{message.from_coordinator()});
   }
+}
+
+void WorkerProcess::TellOfGiven(const proto::Work& work) {
+  if (!session_.is_member() || observer() == nullptr) return;
+  int64_t given = work.has_contribution() ? 1 : 0;
+  for (const proto::Work& next : work.then()) given += next.has_contribution() ? 1 : 0;
+  observer()->OnGiven(id(), session_.view().lineage(), given);
 }
 
 void WorkerProcess::OnBroken(ConnectionId connection) {
@@ -241,6 +249,9 @@ void WorkerProcess::TellHeld() {
 }
 
 void WorkerProcess::Run(const Session::SendToCoordinator& send) {
+  if (send.message.has_work_request() && observer() != nullptr) {
+    observer()->OnAsked(id(), session_.view().lineage(), send.message.work_request().count());
+  }
   if (!send.message.has_progress() || setting_.held_back == 0) return Tell(send.message);
   if (held_.empty()) SetTimer(kHeld, setting_.network->now() + setting_.held_back);
   held_.emplace_back(send.message, setting_.network->now());

@@ -37,6 +37,7 @@ struct WorkerSetting {
   SimTime test_time = 0;         // as of SimulationSetting, beside its computations
   SimTime final_test_time = 0;
   SimTime held_back = 0;  // for how long it holds back what it tells of a step
+  SimTime ahead = 0;      // what it has been given and not begun, on arrival
   std::string name;       // of their processes, before a number
   proto::WorkerRegistration registration;
   std::string job_digest;
@@ -158,6 +159,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   bool ReachesServers() const;
   // As common/wire/reach.h does: why the job is over, if servers stand still.
   absl::Status LookAtServers();
+  void TellOfGiven(const proto::Work& work);
   void Tell(proto::PeerMessage message);
   void TellHeld();
   // Of what it takes part in; may be null.

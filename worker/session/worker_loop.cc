@@ -14,6 +14,7 @@ void WorkerLoop::OnView(const proto::View& view, Actions* actions) {
     const bool leaving = ledger_.leaving;
     ledger_ = {};
     ledger_.leaving = leaving;
+    announced_ = 0;
     schedule_.emplace(ScheduleOf(job_, view.mode(), view.samples_per_epoch(), view.origin_unit(),
                                  view.origin_samples()));
     evaluate_every_.emplace(job_.evaluation().every(), job_, view.samples_per_epoch());
@@ -49,6 +50,13 @@ void WorkerLoop::OnView(const proto::View& view, Actions* actions) {
 void WorkerLoop::Announce(int64_t unit, Range leaves, Actions* actions) {
   if (prefetch_ == 0 || unit >= view().until_step()) return;
   actions->push_back(ReadAhead{unit, leaves});
+}
+
+void WorkerLoop::AnnounceGiven(Actions* actions) {
+  const int64_t most = std::min(prefetch_, static_cast<int64_t>(ledger_.given.size()));
+  for (; announced_ < most; ++announced_) {
+    Announce(ledger_.given[announced_].contribution(), {0, view().leaves()}, actions);
+  }
 }
 
 void WorkerLoop::Advance(Actions* actions) {
@@ -99,9 +107,10 @@ void WorkerLoop::StartPull(int64_t clock, bool retires, Actions* actions) {
 }
 
 void WorkerLoop::MaybeAskForWork(Actions* actions) {
-  if (!policy_->AsksForWork(ledger_)) return;
+  const int64_t count = policy_->WorkToAskFor(ledger_);
+  if (count == 0) return;
   ledger_.has_asked = true;
-  actions->push_back(RequestWork{ledger_.applied});
+  actions->push_back(RequestWork{ledger_.applied, count});
 }
 
 bool WorkerLoop::Tests(const WorkerTask& task) const {
@@ -115,8 +124,12 @@ WorkerLoop::Compute WorkerLoop::ComputationOf(const WorkerTask& task, bool early
 
 void WorkerLoop::OnBegun(Actions* actions) {
   state_ = State::kComputing;
-  ledger_.given.reset();
+  if (!ledger_.given.empty()) {
+    ledger_.given.pop_front();
+    announced_ = std::max<int64_t>(0, announced_ - 1);
+  }
   MaybeAskForWork(actions);  // the answer comes while this one computes
+  AnnounceGiven(actions);
   const int64_t ahead = task_.unit + prefetch_;
   for (const Range& leaves : policy_->Expected(ledger_, ahead)) {
     if (leaves == task_.leaves) Announce(ahead, leaves, actions);
@@ -186,11 +199,13 @@ void WorkerLoop::OnEndTests(Actions* actions) {
 void WorkerLoop::OnWork(const proto::Work& work, Actions* actions) {
   ledger_.has_asked = false;
   if (left_) return;  // it will be given to others
-  ledger_.no_more = !work.has_contribution();
-  if (work.has_contribution()) {
-    ledger_.given = work;
-    Announce(work.contribution(), {0, view().leaves()}, actions);
-  }
+  const auto take = [this](const proto::Work& one) {
+    ledger_.no_more = !one.has_contribution();
+    if (one.has_contribution()) ledger_.given.push_back(one);
+  };
+  take(work);
+  for (const proto::Work& next : work.then()) take(next);
+  AnnounceGiven(actions);
   Advance(actions);
 }
 

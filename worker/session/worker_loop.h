@@ -31,9 +31,10 @@ class WorkerLoop {
     bool retire = false;    // see FrameKind::kRetire
     bool observer = false;  // as one that computes nothing
   };
-  // Asks the coordinator for a contribution; ends with OnWork.
+  // Asks the coordinator for `count` contributions; ends with OnWork.
   struct RequestWork {
     int64_t applied = 0;  // this worker's contributions of clocks below it are in all blocks
+    int64_t count = 1;
   };
   // Tests the parameters that are here, which have seen `unit` units, beside the next computation;
   // ends with OnTested, unless it only keeps them. One test at a time: the next one that is due,
@@ -85,6 +86,8 @@ class WorkerLoop {
   // The computation that was begun early has been abandoned.
   void OnInterrupted();
   void OnWork(const proto::Work& work, Actions* actions);
+  // On arrival: so many contributions of this lineage are to be given to it before it begins them.
+  void SetAhead(int64_t ahead) { ledger_.ahead = ahead; }
   // The last Compute is done: its sums are on their way.
   void OnComputed(Actions* actions);
   // The gradient of the last Compute is not finite and has been left out (on arrival only).
@@ -124,13 +127,16 @@ class WorkerLoop {
   // The task at hand has all its parameters.
   void OnBegun(Actions* actions);
   void Announce(int64_t unit, Range leaves, Actions* actions);
+  // The first of the contributions that it has been given, as far as its batches are read ahead.
+  void AnnounceGiven(Actions* actions);
 
   const proto::Job job_;
   const int64_t prefetch_;  // units
   const PolicyFactory policies_;
   std::unique_ptr<const Policy> policy_;
   WorkerLedger ledger_;
-  int me_ = 0;  // index among the view's members
+  int64_t announced_ = 0;  // of ledger_.given
+  int me_ = 0;             // index among the view's members
   std::optional<SampleSchedule> schedule_;
   std::optional<Recurrence> evaluate_every_;
 

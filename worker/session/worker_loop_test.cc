@@ -62,7 +62,9 @@ proto::View MakeView(const proto::Mode& mode, Range mine, int64_t until_step = 4
 std::string Text(const WorkerLoop::Pull& pull) {
   return absl::StrCat(pull.observer ? "observe " : pull.retire ? "retire " : "pull ", pull.clock);
 }
-std::string Text(const WorkerLoop::RequestWork&) { return "request"; }
+std::string Text(const WorkerLoop::RequestWork& request) {
+  return request.count == 1 ? "request" : absl::StrCat("request ", request.count);
+}
 std::string Text(const WorkerLoop::Test& test) {
   return absl::StrCat(test.is_final ? "test " : "evaluate ", test.unit);
 }
@@ -103,6 +105,16 @@ class Loop {
     work.set_evaluate(evaluates);
     return Do([&](auto* a) { loop_.OnWork(work, a); });
   }
+  // Several at once; below 0: there is no more.
+  std::vector<std::string> Works(const std::vector<int64_t>& units) {
+    proto::Work work;
+    for (size_t i = 0; i < units.size(); ++i) {
+      proto::Work* one = i == 0 ? &work : work.add_then();
+      if (units[i] >= 0) one->set_contribution(units[i]);
+    }
+    return Do([&](auto* a) { loop_.OnWork(work, a); });
+  }
+  void SetAhead(int64_t ahead) { loop_.SetAhead(ahead); }
   std::vector<std::string> Computed() {
     return Do([&](auto* a) { loop_.OnComputed(a); });
   }
@@ -218,6 +230,90 @@ TEST(WorkerLoopTest, OnArrivalAnnouncesTheContributionThatItIsGiven) {
   loop.View(MakeView(AsyncMode(), {0, 0}, 9));
   EXPECT_THAT(loop.Work(7), ElementsAre("read 7 leaves 0-2"));
   EXPECT_THAT(loop.Parameters(), ElementsAre("request", "compute 7 clock 0 nodes 0-2"));
+}
+
+// One that computes contribution 0, and has been given those as well.
+Loop OneWithWork(const std::vector<int64_t>& units) {
+  Loop loop;
+  loop.View(MakeView(AsyncMode(), {0, 0}, 99));
+  loop.Work(0);
+  EXPECT_THAT(loop.Parameters(), ElementsAre("request", "compute 0 clock 0 nodes 0-2"));
+  loop.SetAhead(4);
+  loop.Works(units);
+  return loop;
+}
+
+TEST(WorkerLoopTest, OnArrivalAsksForSeveralWhenFewerThanHalfAreLeft) {
+  Loop loop = OneWithWork({7, 3, 8, 9});
+  std::vector<std::string> all;
+  for (int more = 0; more < 4; ++more) {
+    EXPECT_EQ(loop.Computed().size(), 1u);
+    for (const std::string& text : loop.Parameters()) all.push_back(text);
+  }
+  EXPECT_THAT(all,
+              ElementsAre("compute 7 clock 1 nodes 0-2", "compute 3 clock 2 nodes 0-2", "request 3",
+                          "compute 8 clock 3 nodes 0-2", "compute 9 clock 4 nodes 0-2"));
+  // It has none left before the answer is here.
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 5"));
+  EXPECT_TRUE(loop.Parameters().empty());
+  EXPECT_THAT(loop.Works({10, 11, 12}), ElementsAre("compute 10 clock 5 nodes 0-2"));
+}
+
+TEST(WorkerLoopTest, OnArrivalThereIsNoMoreWhenAllThatItWasGivenIsComputed) {
+  Loop loop = OneWithWork({1, 2, -1});
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 1 clock 1 nodes 0-2"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 2"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 2 clock 2 nodes 0-2"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("retire 3"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 3"));
+  // Another's work, which was lost.
+  EXPECT_THAT(loop.Work(5), ElementsAre("request 3", "pull 3"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 5 clock 3 nodes 0-2"));
+}
+
+TEST(WorkerLoopTest, LeavesToOthersWhatItWasGivenAndHasNotBegun) {
+  Loop loop = OneWithWork({1, 2, 3, 4});
+  EXPECT_TRUE(loop.Leave().empty());
+  EXPECT_THAT(loop.Computed(), ElementsAre("retire 1"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("leave"));
+}
+
+TEST(WorkerLoopTest, WhatItWasGivenLastsThroughViewsAndEndsWithTheLineage) {
+  Loop loop = OneWithWork({1, 2, 3, 4});
+  proto::View view = MakeView(AsyncMode(), {0, 0}, 99);
+  view.set_number(2);
+  view.mutable_members(1)->clear_start_clock();
+  EXPECT_TRUE(loop.View(view).empty());
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 1 clock 1 nodes 0-2"));
+  view.set_number(3);
+  view.set_lineage(2);
+  loop.View(view);
+  EXPECT_THAT(loop.Computed(), ElementsAre("request", "pull 0"));
+  EXPECT_TRUE(loop.Parameters().empty());
+  EXPECT_THAT(loop.Work(9), ElementsAre("request", "compute 9 clock 0 nodes 0-2"));
+}
+
+TEST(WorkerLoopTest, OnArrivalAnnouncesTheFirstOfThoseThatItIsGivenEachOnce) {
+  Loop loop(/*prefetch=*/2);
+  loop.View(MakeView(AsyncMode(), {0, 0}, 99));
+  EXPECT_THAT(loop.Work(0), ElementsAre("read 0 leaves 0-2"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("request", "compute 0 clock 0 nodes 0-2"));
+  loop.SetAhead(4);
+  EXPECT_THAT(loop.Works({1, 2, 3, 4}), ElementsAre("read 1 leaves 0-2", "read 2 leaves 0-2"));
+  std::vector<std::string> all;
+  for (int more = 0; more < 4; ++more) {
+    loop.Computed();
+    for (const std::string& text : loop.Parameters()) all.push_back(text);
+    if (more == 2) {
+      for (const std::string& text : loop.Works({5, 6, 7})) all.push_back(text);
+    }
+  }
+  EXPECT_THAT(all,
+              ElementsAre("read 3 leaves 0-2", "compute 1 clock 1 nodes 0-2", "read 4 leaves 0-2",
+                          "compute 2 clock 2 nodes 0-2", "request 3", "compute 3 clock 3 nodes 0-2",
+                          "read 5 leaves 0-2", "read 6 leaves 0-2", "compute 4 clock 4 nodes 0-2"));
 }
 
 // Worker 0 is lost; step 0 may be open somewhere, so that its micro-batches are needed at version

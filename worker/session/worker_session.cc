@@ -38,11 +38,13 @@ absl::Duration PatienceOf(const proto::Job& job) {
 }  // namespace
 
 WorkerSession::WorkerSession(const proto::Job& job, int64_t values,
-                             std::optional<Placement> instead, PolicyFactory policies)
+                             std::optional<Placement> instead, PolicyFactory policies,
+                             absl::Duration ahead)
     : job_(job),
       values_(values),
       instead_(std::move(instead)),
       policies_(std::move(policies)),
+      ahead_(ahead),
       patience_(PatienceOf(job)) {}
 
 WorkerSession::Outcomes WorkerSession::Handle(const Event& event, absl::Time now) {
@@ -130,6 +132,10 @@ void WorkerSession::OnView(const proto::View& view) {
   }
   if (!is_member()) placement_ = *std::move(placement);
   servers_ = ShardAddresses(view);
+  if (view.lineage() != loop_->view().lineage()) {
+    computed_at_.reset();
+    between_.reset();
+  }
   WorkerLoop::Actions actions;
   loop_->OnView(view, &actions);
   outcomes_.emplace_back(UseView{});
@@ -211,9 +217,22 @@ void WorkerSession::On(const Computed& event) {
   if (event.progress.left_out()) {
     loop_->OnLeftOut(&actions);
   } else {
+    if (policy().on_arrival()) PlanAhead();
     loop_->OnComputed(&actions);
   }
   Run(actions);
+}
+
+// What is short at first, or once in a while, says little: the mean moves by an eighth.
+void WorkerSession::PlanAhead() {
+  if (computed_at_.has_value()) {
+    const absl::Duration last = now_ - *computed_at_;
+    between_ = between_.has_value() ? *between_ + (last - *between_) / 8 : last;
+    absl::Duration rest;
+    loop_->SetAhead(
+        std::clamp<int64_t>(absl::IDivDuration(ahead_, *between_, &rest), 1, kMostAhead));
+  }
+  computed_at_ = now_;
 }
 
 void WorkerSession::On(const Tested& event) {
@@ -361,6 +380,9 @@ void WorkerSession::Run(const Test& test) {
 void WorkerSession::Run(const WorkerLoop::RequestWork& request) {
   SendToCoordinator send;
   send.message.mutable_work_request()->set_applied(request.applied);
+  if (request.count > 1) {
+    send.message.mutable_work_request()->set_count(static_cast<int32_t>(request.count));
+  }
   outcomes_.emplace_back(std::move(send));
 }
 

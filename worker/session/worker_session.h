@@ -143,11 +143,17 @@ class WorkerSession {
                                SendFrame, Test, ReadAhead, Compute, GiveValues, Disconnect, End>;
   using Outcomes = std::vector<Outcome>;
 
+  // On arrival: what a worker has been given and has not begun takes about so long, so that short
+  // contributions are given out several at once. No more than that waits behind a worker where the
+  // training ends, the mode changes or the worker is lost.
+  static constexpr absl::Duration kAhead = absl::Milliseconds(5);
+  static constexpr int64_t kMostAhead = 16;  // contributions
+
   // The model has `values` values. A simulation in which one block stands for several passes a
-  // placement `instead` of the view's.
+  // placement `instead` of the view's, and one whose contributions take long another time `ahead`.
   WorkerSession(const proto::Job& job, int64_t values,
                 std::optional<Placement> instead = std::nullopt,
-                PolicyFactory policies = BuiltInPolicy);
+                PolicyFactory policies = BuiltInPolicy, absl::Duration ahead = kAhead);
 
   Outcomes Handle(const Event& event, absl::Time now);
 
@@ -191,6 +197,8 @@ class WorkerSession {
   // Which shard holds which blocks, in it.
   absl::StatusOr<Placement> PlacementOf(const proto::View& view) const;
   void OnStop(const proto::Stop& stop);
+  // It has computed a contribution: how many more it is to have been given.
+  void PlanAhead();
 
   // Whether it has waited for a view, or had one, long enough for this attempt to count as
   // successful.
@@ -221,6 +229,7 @@ class WorkerSession {
   const int64_t values_;
   const std::optional<Placement> instead_;
   const PolicyFactory policies_;
+  const absl::Duration ahead_;
   const absl::Duration patience_;  // with which it joins anew
 
   State state_ = State::kCutOff;
@@ -248,6 +257,10 @@ class WorkerSession {
   Compute computing_;
   bool tests_final_ = false;  // the last test is the final one
   double staleness_ = 0;      // mean over blocks, of this worker's last contribution
+  // On arrival, in this lineage: when it has computed its last contribution, and the moving mean of
+  // the time from one to the next.
+  std::optional<absl::Time> computed_at_;
+  std::optional<absl::Duration> between_;
 
   // While Handle runs.
   absl::Time now_;

@@ -171,6 +171,99 @@ TEST_F(SessionTest, RegistersJoinsTheShardsOfItsViewAndComputes) {
                           "ask shard 1 for 2 from 1 in pull 2 of view 7"));
 }
 
+// One that computes on arrival, and is given all that it asks for at once.
+class GivenSessionTest : public SessionTest {
+ protected:
+  GivenSessionTest() {
+    BecomeMember();
+    EXPECT_EQ(Open(4), 1);
+  }
+  // How many contributions it asks for where a lineage begins, or a contribution is computed, so
+  // long after the last, and the next one begins; 0: it asks for none.
+  int64_t Open(uint32_t lineage) {
+    proto::View view = MakeView();
+    view.set_number(view.number() + lineage);
+    view.set_lineage(lineage);
+    *view.mutable_mode() = AsyncMode();
+    view.set_until_step(1000);
+    proto::CoordinatorMessage message;
+    *message.mutable_view() = view;
+    int64_t asked = Asked(FromCoordinator(message));
+    if (asked == 0) asked = Asked(Session::Computed{});  // what it has begun comes first
+    Give(asked);
+    EXPECT_EQ(Asked(Session::AllArrived{{pull_, false, 0}}), 1) << "it begins the first";
+    Give(1);
+    return asked;
+  }
+  int64_t Computed(absl::Duration after) {
+    time_ += after;
+    int64_t asked = Asked(Session::Computed{});
+    asked += Asked(Session::AllArrived{{pull_, false, 0}});
+    Give(asked);
+    return asked;
+  }
+  // All that it asks for while it computes so many.
+  std::vector<int64_t> Computed(int contributions, absl::Duration each) {
+    std::vector<int64_t> asked;
+    for (; contributions > 0; --contributions) {
+      if (const int64_t count = Computed(each); count > 0) asked.push_back(count);
+    }
+    return asked;
+  }
+
+ private:
+  int64_t Asked(const Session::Event& event) {
+    int64_t asked = 0;
+    for (const Session::Outcome& outcome : session_->Handle(event, time_)) {
+      if (const auto* start = std::get_if<Session::StartPull>(&outcome)) pull_ = start->pull.number;
+      const auto* send = std::get_if<Session::SendToCoordinator>(&outcome);
+      if (send != nullptr && send->message.has_work_request()) {
+        asked += send->message.work_request().count();
+        EXPECT_NE(send->message.work_request().has_count(), asked == 1);
+      }
+    }
+    return asked;
+  }
+  void Give(int64_t count) {
+    if (count == 0) return;
+    proto::CoordinatorMessage message;
+    proto::Work* work = message.mutable_work();
+    work->set_contribution(unit_++);
+    while (--count > 0) work->add_then()->set_contribution(unit_++);
+    EXPECT_EQ(Asked(FromCoordinator(message)), 0);
+  }
+
+  absl::Time time_ = absl::FromUnixSeconds(1);
+  int64_t unit_ = 0;
+};
+
+TEST_F(GivenSessionTest, WhereContributionsTakeLongItAsksForEach) {
+  EXPECT_THAT(Computed(9, absl::Milliseconds(2.6)), ElementsAre(1, 1, 1, 1, 1, 1, 1, 1, 1));
+}
+
+// Five milliseconds of work.
+TEST_F(GivenSessionTest, WhereTheyAreShortItAsksForSeveralAtOnce) {
+  // From the second one on it knows how long they take.
+  EXPECT_THAT(Computed(9, absl::Milliseconds(1)), ElementsAre(1, 4, 3, 3));
+}
+
+TEST_F(GivenSessionTest, HoweverShortTheyAreItAsksForNoMoreThanItMayHave) {
+  EXPECT_THAT(Computed(25, absl::Microseconds(1)), ElementsAre(1, 15, 9, 9));
+}
+
+TEST_F(GivenSessionTest, FollowsWhatTheyTakeAndForgetsItWithTheLineage) {
+  Computed(20, absl::Milliseconds(1));
+  // One that takes long costs it a while; those that take long for good make it ask for each.
+  Computed(absl::Milliseconds(50));
+  EXPECT_THAT(Computed(5, absl::Milliseconds(1)), ElementsAre(1, 1, 1));
+  EXPECT_EQ(Computed(60, absl::Milliseconds(1)).back(), 3);
+  const std::vector<int64_t> longer = Computed(60, absl::Milliseconds(100));
+  EXPECT_EQ(longer.back(), 1);
+  EXPECT_GT(longer.size(), 50u);
+  Computed(60, absl::Milliseconds(1));
+  EXPECT_EQ(Open(6), 1);
+}
+
 TEST_F(SessionTest, ASumIsNamedByItsWorkersViewAndWeighsItsSamples) {
   BecomeMember();
   AllArrived();
