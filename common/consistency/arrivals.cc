@@ -89,11 +89,6 @@ int64_t Arrivals::WorkToAskFor(const WorkerLedger& ledger) const {
   return 2 * given < ledger.ahead ? ledger.ahead - given : 0;
 }
 
-std::vector<Range> Arrivals::Expected(const WorkerLedger& ledger, int64_t unit) const {
-  if (ledger.given.empty() || ledger.given.front().contribution() != unit) return {};
-  return {{0, ledger.view.leaves()}};
-}
-
 // Others may wait for its clock: where it computes no more, its last pull says so, and is answered
 // when all that it has sent is in the blocks.
 WorkerTask Arrivals::NextOf(const WorkerLedger& ledger) const {

@@ -158,8 +158,10 @@ class Policy {
   // How many units the worker should ask the coordinator for now; where it asks for none, views
   // bring the work.
   virtual int64_t WorkToAskFor(const WorkerLedger& /*ledger*/) const { return 0; }
-  // Which leaves of a unit it will compute, as far as it knows.
-  virtual std::vector<Range> Expected(const WorkerLedger& ledger, int64_t unit) const = 0;
+  // Which leaves of a unit it will compute, where that follows from the view.
+  virtual std::vector<Range> Expected(const WorkerLedger& /*ledger*/, int64_t /*unit*/) const {
+    return {};
+  }
 
   // The coordinator asks.
 
@@ -247,7 +249,6 @@ class Arrivals : public Policy {
   WorkerTask NextOf(const WorkerLedger& ledger) const override;
   void Keep(const WorkerTask& task, WorkerLedger* ledger) const override;
   int64_t WorkToAskFor(const WorkerLedger& ledger) const override;
-  std::vector<Range> Expected(const WorkerLedger& ledger, int64_t unit) const override;
 
  private:
   const int64_t whole_rate_samples_;

@@ -136,7 +136,9 @@ std::string MetricsIn(const MetricsLine& line) {
   for (const char* name : {"loss", "accuracy"}) {
     if (MetricOf(line, name).has_value()) add(name);
   }
-  for (const auto& [name, value] : line.others) add(name);
+  for (const auto& [name, value] : line.others) {
+    if (!std::isnan(value)) add(name);
+  }
   return absl::StrJoin(metrics, ", ");
 }
 

@@ -28,7 +28,7 @@ struct EntryHeader {
   uint32_t header_checksum;
   uint32_t checksum;
 };
-constexpr int kFormat = 4;       // of the messages (proto/record.proto)
+constexpr int kFormat = 5;       // of the messages (proto/record.proto)
 constexpr size_t kChecked = 12;  // bytes that header_checksum is of
 static_assert(sizeof(EntryHeader) == 20, "as it lies in the file");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "recordings are little-endian");

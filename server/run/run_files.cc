@@ -413,8 +413,9 @@ void RunFiles::WarnOfNone(const MetricsLine& line, absl::string_view key,
     MonotonicLock lock(&mutex_);
     if (!told_.emplace(key).second) return;
   }
+  const std::string has = MetricsIn(line);
   log_.Warning(absl::StrCat("the test at step ", line.step, " has no number for ", metric,
-                            ", by which ", key, " goes; it has ", MetricsIn(line)));
+                            ", by which ", key, " goes; it has ", has.empty() ? "no number" : has));
 }
 
 }  // namespace rubato

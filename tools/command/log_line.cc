@@ -13,8 +13,9 @@
 namespace rubato {
 namespace {
 
+constexpr absl::string_view kTime = "2026-11-21T07:59:01.123Z";
+
 bool IsTime(absl::string_view text) {
-  constexpr absl::string_view kTime = "2026-11-21T07:59:01.123Z";
   return std::equal(text.begin(), text.end(), kTime.begin(), kTime.end(),
                     [](unsigned char c, unsigned char shown) {
                       return absl::ascii_isdigit(shown) ? absl::ascii_isdigit(c) : c == shown;
@@ -25,8 +26,22 @@ bool IsRole(absl::string_view text) {
   return text == "coordinator" || text == "server" || text == "worker";
 }
 
+// Where Log begins: behind what a script has printed without an end of line, if that is not parted
+// from it, as what is quoted would be.
+absl::string_view FromTime(absl::string_view line) {
+  for (size_t at = line.find("Z "); at != line.npos; at = line.find("Z ", at + 1)) {
+    if (at + 1 < kTime.size()) continue;
+    const size_t begin = at + 1 - kTime.size();
+    const bool is_parted =
+        begin > 0 && absl::ascii_isspace(static_cast<unsigned char>(line[begin - 1]));
+    if (!is_parted && IsTime(line.substr(begin, kTime.size()))) return line.substr(begin);
+  }
+  return line;
+}
+
 // TIME ROLE [RANK] [warning:] TEXT
 LogLine ParseText(absl::string_view line) {
+  line = FromTime(line);
   LogLine parsed;
   std::vector<absl::string_view> words = absl::StrSplit(line, absl::MaxSplits(' ', 4));
   const bool has_text = words.size() >= 3;

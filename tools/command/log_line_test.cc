@@ -52,6 +52,15 @@ TEST(LogLineTest, IsAnEventWhateverItReports) {
   }
 }
 
+TEST(LogLineTest, BeginsBehindWhatAScriptHasPrintedWithoutAnEndOfLine) {
+  const LogLine line =
+      ParseLogLine(absl::StrCat("epoch 1 [Z 3/5]...", kTime, "worker 1 warning: odd"));
+  EXPECT_EQ(line.name, "worker 1");
+  EXPECT_EQ(line.warning, "odd");
+  // Quoted.
+  EXPECT_FALSE(ParseLogLine(absl::StrCat("saw ", kTime, "worker 1 warning: odd")).is_event);
+}
+
 // Scripts print what they like, and log by themselves.
 TEST(LogLineTest, WhatAScriptPrintsIsNone) {
   for (const std::string& line :

@@ -55,6 +55,7 @@ std::string TestText(const proto::JobStatus::Test& test) {
   for (const auto& other : test.others()) {
     figures.push_back(absl::StrFormat("%s %.4g", other.name(), other.value()));
   }
+  if (figures.empty()) figures.push_back("no number");
   return absl::StrCat("step ", test.step(), ", ", absl::StrJoin(figures, ", "));
 }
 

@@ -91,6 +91,8 @@ TEST(StatusTest, TellsTheLastTest) {
   test.clear_loss();
   test.clear_accuracy();
   EXPECT_THAT(StatusText(status), HasSubstr("\ntested      step 1200, auc nan, f1 0.8765\n"));
+  test.clear_others();
+  EXPECT_THAT(StatusText(status), HasSubstr("\ntested      step 1200, no number\n"));
 }
 
 TEST(StatusTest, TellsWhatWasTrainedInVain) {

@@ -14,13 +14,13 @@ void WorkerLoop::OnView(const proto::View& view, Actions* actions) {
     const bool leaving = ledger_.leaving;
     ledger_ = {};
     ledger_.leaving = leaving;
-    announced_ = 0;
     schedule_.emplace(ScheduleOf(job_, view.mode(), view.samples_per_epoch(), view.origin_unit(),
                                  view.origin_samples()));
     evaluate_every_.emplace(job_.evaluation().every(), job_, view.samples_per_epoch());
     evaluated_ = -1;
     stale_ = state_ == State::kComputing;
   }
+  announced_ = 0;  // whoever reads ahead begins anew
   ledger_.view = view;
   for (proto::Assignment& assignment : *ledger_.view.mutable_assignments()) {
     auto* const grants = assignment.mutable_grants();
@@ -44,6 +44,7 @@ void WorkerLoop::OnView(const proto::View& view, Actions* actions) {
       for (const Range& leaves : policy_->Expected(ledger_, unit)) Announce(unit, leaves, actions);
     }
   }
+  AnnounceGiven(actions);
   Advance(actions);
 }
 

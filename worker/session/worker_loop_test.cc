@@ -295,6 +295,23 @@ TEST(WorkerLoopTest, WhatItWasGivenLastsThroughViewsAndEndsWithTheLineage) {
   EXPECT_THAT(loop.Work(9), ElementsAre("request", "compute 9 clock 0 nodes 0-2"));
 }
 
+TEST(WorkerLoopTest, OnArrivalEachIsAnnouncedOnceWhereOneIsReadAhead) {
+  Loop loop(/*prefetch=*/1);
+  const proto::View view = MakeView(AsyncMode(), {0, 0}, 99);
+  loop.View(view);
+  EXPECT_THAT(loop.Work(0), ElementsAre("read 0 leaves 0-2"));
+  loop.Parameters();
+  loop.SetAhead(4);
+  EXPECT_THAT(loop.Works({1, 2, 3}), ElementsAre("read 1 leaves 0-2"));
+  loop.Computed();
+  EXPECT_THAT(loop.Parameters(), ElementsAre("read 2 leaves 0-2", "compute 1 clock 1 nodes 0-2"));
+  loop.Computed();
+  // In the next view of the lineage somebody else reads.
+  proto::View next = view;
+  next.set_number(2);
+  EXPECT_THAT(loop.View(next), ::testing::Contains("read 2 leaves 0-2"));
+}
+
 TEST(WorkerLoopTest, OnArrivalAnnouncesTheFirstOfThoseThatItIsGivenEachOnce) {
   Loop loop(/*prefetch=*/2);
   loop.View(MakeView(AsyncMode(), {0, 0}, 99));
