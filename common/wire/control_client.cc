@@ -26,6 +26,12 @@ namespace {
 // Of messages that are held back. Then whoever has another waits until they can be sent.
 constexpr size_t kMostHeld = 64 << 10;
 
+// Of a small model's progress there are thousands in a second; to send each takes a quarter of its
+// step. A shard's part is written, and told, soon after it is copied.
+bool MayWait(const proto::PeerMessage& message) {
+  return message.has_progress() || message.has_snapshot_copied();
+}
+
 // The coordinator does not let this process in.
 bool IsRefusal(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
@@ -163,22 +169,18 @@ ControlClient::~ControlClient() {
   sender_.join();
 }
 
-void ControlClient::Send(const proto::PeerMessage& message) {
+void ControlClient::Send(proto::PeerMessage message) {
+  const bool may_wait = MayWait(message);
+  if (may_wait && !HoldBack(std::move(message))) return;
   absl::MutexLock lock(&write_mutex_);
-  WriteHeldAnd(&message);
+  WriteHeldAnd(may_wait ? nullptr : &message);
 }
 
-void ControlClient::SendLater(proto::PeerMessage message) {
-  bool is_too_much;
-  {
-    MonotonicLock lock(&mutex_);
-    held_bytes_ += message.ByteSizeLong();
-    held_.push_back({std::move(message), MonotonicNow()});
-    is_too_much = held_bytes_ > kMostHeld;
-  }
-  if (!is_too_much) return;
-  absl::MutexLock lock(&write_mutex_);
-  WriteHeldAnd(nullptr);
+bool ControlClient::HoldBack(proto::PeerMessage message) {
+  MonotonicLock lock(&mutex_);
+  held_bytes_ += message.ByteSizeLong();
+  held_.push_back({std::move(message), MonotonicNow()});
+  return held_bytes_ > kMostHeld;
 }
 
 void ControlClient::SendHeld() {

@@ -46,13 +46,11 @@ class ControlClient {
   // Ends the call.
   ~ControlClient();
 
-  // Any thread. Lost if the call is broken: on_failure tells.
-  void Send(const proto::PeerMessage& message) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
-
-  // For what nobody waits for: it is held back for up to kHeldFor, to go as one message with what
-  // else there is, in order, or with the next that is sent, and says for how long it was held back.
-  // Returns at once, unless more than 64 KiB are held back.
-  void SendLater(proto::PeerMessage message) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  // Any thread. Lost if the call is broken: on_failure tells. What nobody waits for (progress, that
+  // a snapshot is copied) is held back for up to kHeldFor, to go as one message with what else
+  // there is, in order, or with the next that is waited for, and says for how long it was held
+  // back; it returns at once, unless more than 64 KiB are held back.
+  void Send(proto::PeerMessage message) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
   static constexpr absl::Duration kHeldFor = absl::Milliseconds(20);
 
  private:
@@ -61,6 +59,8 @@ class ControlClient {
                 const std::optional<std::string>& shown, const proto::Registration& registration);
   void Run();
   void SendHeld() ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  // Whether no more may be held back.
+  bool HoldBack(proto::PeerMessage message) ABSL_LOCKS_EXCLUDED(mutex_);
   // Writes what has been held back, and `last` unless it is null, as one message.
   void WriteHeldAnd(const proto::PeerMessage* last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_)
       ABSL_LOCKS_EXCLUDED(mutex_);

@@ -168,7 +168,7 @@ TEST(ControlClientBatchesTest, WhatMayComeLaterComesTogetherInOrder) {
   constexpr int kMany = 2000;
   Listening coordinator;
   const absl::Time begin = MonotonicNow();
-  for (int unit = 0; unit < kMany; ++unit) coordinator.client().SendLater(ProgressOf(unit));
+  for (int unit = 0; unit < kMany; ++unit) coordinator.client().Send(ProgressOf(unit));
   proto::PeerMessage idle;
   idle.mutable_idle()->set_view(1);
   coordinator.client().Send(idle);
@@ -192,7 +192,7 @@ TEST(ControlClientBatchesTest, WhatMayComeLaterComesTogetherInOrder) {
 TEST(ControlClientBatchesTest, NothingThatFollowsIsNeededForItToCome) {
   Listening coordinator;
   for (int unit = 0; unit < 3; ++unit) {
-    coordinator.client().SendLater(ProgressOf(unit));
+    coordinator.client().Send(ProgressOf(unit));
     const auto heard = coordinator.Await([unit](const auto& message) {
       return Last(message).has_progress() && Last(message).progress().unit() == unit;
     });
@@ -207,7 +207,7 @@ TEST(ControlClientBatchesTest, WhatIsLargeIsNotHeldBack) {
   for (size_t i = 0; i < kSize / sizeof(double); ++i) large.mutable_progress()->add_loss_sum(1);
   for (int unit = 1; unit <= 100; ++unit) {
     large.mutable_progress()->set_unit(unit);
-    coordinator.client().SendLater(large);
+    coordinator.client().Send(large);
   }
   const auto heard =
       coordinator.Await([](const auto& message) { return Last(message).progress().unit() == 100; });

@@ -188,14 +188,7 @@ absl::Status ShardTerm::Serve(const std::string& listen) {
                           RecordShard(job_, options_, job_digest_, remains_.kept, log_));
   ShardHost host(
       job_, job_digest_, options_.connection, &log_,
-      [&control](const proto::PeerMessage& message) {
-        // Soon the part is written, and is told with it. Whoever has to wait for it is told now.
-        if (message.has_snapshot_copied()) {
-          control->SendLater(message);
-        } else {
-          control->Send(message);
-        }
-      },
+      [&control](const proto::PeerMessage& message) { control->Send(message); },
       std::move(shard_recording), std::move(remains_));
   RUBATO_RETURN_IF_ERROR(host.Start(options_.shard, listen));
   address_ = host.address();

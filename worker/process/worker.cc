@@ -309,13 +309,7 @@ void Worker::Run(const Session::OpenStreams&) {
 }
 
 void Worker::Run(const Session::SendToCoordinator& send) {
-  if (control_ == nullptr) return;
-  // Of a small model there are thousands in a second; to send each takes a quarter of its step.
-  if (send.message.has_progress()) {
-    control_->SendLater(send.message);
-  } else {
-    control_->Send(send.message);
-  }
+  if (control_ != nullptr) control_->Send(send.message);
 }
 
 void Worker::Run(const Session::Test& test) {
