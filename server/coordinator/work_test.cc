@@ -1,5 +1,7 @@
 #include "server/coordinator/work.h"
 
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -50,6 +52,19 @@ class WorkTest : public ::testing::Test {
                       &out_);
   }
 
+  // Of view 1, whose only shard has all blocks at `version`.
+  static ViewChange Closed(const std::vector<WorkerId>& lost, int64_t version) {
+    ViewChange change;
+    for (const WorkerId& worker : lost) change.AddLost(worker);
+    change.Close(1, {{0, 1}});
+    proto::ShardClosed closed;
+    closed.set_view(1);
+    closed.set_lowest_version(version);
+    closed.set_highest_version(version);
+    change.OnClosed({0, 1}, closed);
+    return change;
+  }
+
   const absl::Time now_ = absl::UnixEpoch();
   proto::Job job_;
   coordinator::Outcomes out_;
@@ -81,14 +96,7 @@ TEST_F(WorkTest, InSyncStepsAreCountedWhereSomebodyHasNothingToCompute) {
 TEST_F(WorkTest, InSyncALostWorkersPartOfAStepThatIsTakenIsNotWaitedFor) {
   Begin("mode { mode: NAME_SYNC }");
   Computed(2, 0, 0, 2);  // worker 1 has sent its part, so all blocks have taken the step
-  ViewChange change;
-  change.AddLost({1, 1});
-  change.Close(1, {{0, 1}});
-  proto::ShardClosed closed;
-  closed.set_view(1);
-  closed.set_lowest_version(1);
-  closed.set_highest_version(1);
-  change.OnClosed({0, 1}, closed);
+  const ViewChange change = Closed({{1, 1}}, 1);
   work_->CatchUpWithBlocks(change, now_, &out_);
   registry_->Remove(3);
   work_->OpenView(change, /*stopping=*/false, registry_->WorkerIds(), &view_);
@@ -100,14 +108,7 @@ TEST_F(WorkTest, InSyncALostWorkersPartOfAStepThatIsTakenIsNotWaitedFor) {
 // What it has told of last is on its way for some milliseconds.
 TEST_F(WorkTest, InSyncWhoLivesStillTellsOfStepsThatAreTakenWhenAnotherIsLost) {
   Begin("mode { mode: NAME_SYNC }");
-  ViewChange change;
-  change.AddLost({1, 1});
-  change.Close(1, {{0, 1}});
-  proto::ShardClosed closed;
-  closed.set_view(1);
-  closed.set_lowest_version(1);
-  closed.set_highest_version(1);
-  change.OnClosed({0, 1}, closed);
+  const ViewChange change = Closed({{1, 1}}, 1);
   work_->CatchUpWithBlocks(change, now_, &out_);
   registry_->Remove(3);
   work_->OpenView(change, /*stopping=*/false, registry_->WorkerIds(), &view_);
@@ -121,15 +122,7 @@ TEST_F(WorkTest, InSyncWhoLivesStillTellsOfStepsThatAreTakenWhenAnotherIsLost) {
 
 TEST_F(WorkTest, InSyncStepsThatAllBlocksHaveTakenCountWhereTheJobIsAbandoned) {
   Begin("mode { mode: NAME_SYNC }");
-  ViewChange change;
-  change.AddLost({0, 1});
-  change.AddLost({1, 1});
-  change.Close(1, {{0, 1}});
-  proto::ShardClosed closed;
-  closed.set_view(1);
-  closed.set_lowest_version(2);
-  closed.set_highest_version(2);
-  change.OnClosed({0, 1}, closed);
+  ViewChange change = Closed({{0, 1}, {1, 1}}, 2);
   change.Pause();
   work_->Abandon(change, now_, &out_);
   Summary summary;

@@ -149,13 +149,13 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   ++units_;
   ++window_units_;
   last_rate_ = learning_rate_.At(before) * policy_->RateOf(samples);
-  if (IsLineDue(before, last_)) CloseWindow(last_, lines);
+  if (IsLineDue(before)) CloseWindow(last_, lines);
 }
 
-bool Metrics::IsLineDue(int64_t samples_before, absl::Time now) const {
+bool Metrics::IsLineDue(int64_t samples_before) const {
   const int64_t windows = static_cast<int64_t>(last_seconds_ / kLongestWindow);
   const double longest = kLongestWindow * static_cast<double>(LineStride(windows, kMetricsLines));
-  if (absl::ToDoubleSeconds(now - window_start_) >= longest) return true;
+  if (absl::ToDoubleSeconds(last_ - window_start_) >= longest) return true;
   if (sync_ && every_steps_ > 0) {
     const int64_t intervals = steps() / every_steps_;
     return steps() % every_steps_ == 0 && intervals % LineStride(intervals, kMetricsLines) == 0;

@@ -135,8 +135,8 @@ class Metrics {
 
   void CountUnit(const std::vector<Leaf>& leaves, double staleness, absl::Time at,
                  std::vector<MetricsLine>* lines);
-  // After a unit, before which `samples_before` samples were done.
-  bool IsLineDue(int64_t samples_before, absl::Time now) const;
+  // After the last unit, before which `samples_before` samples were done.
+  bool IsLineDue(int64_t samples_before) const;
 
   std::shared_ptr<const Policy> policy_;
   bool sync_ = true;  // a unit is a step, of which several workers tell
