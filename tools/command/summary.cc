@@ -1,5 +1,6 @@
 #include "tools/command/summary.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/ascii.h"
@@ -94,7 +95,32 @@ std::string Account(const nlohmann::json& summary) {
   return text;
 }
 
+// Of a server: with less, most of a wait is for messages, not for values.
+constexpr int64_t kManyBytes = 4 << 20;
+
 }  // namespace
+
+std::optional<MoreServers> SuggestServers(absl::string_view json, int64_t servers, int64_t idle,
+                                          int64_t block_bytes) {
+  const nlohmann::json summary = ParseJson(json);
+  if (!summary.is_object() || idle < servers) return std::nullopt;
+  const auto blocks = summary.find("blocks"), workers = summary.find("workers");
+  if (blocks == summary.end() || workers == summary.end() || !workers->is_array()) {
+    return std::nullopt;
+  }
+  if (static_cast<int64_t>(blocks->size()) * block_bytes < kManyBytes * servers) {
+    return std::nullopt;
+  }
+  double least = 1;
+  for (const nlohmann::json& worker : *workers) {
+    if (!worker.is_object()) return std::nullopt;
+    const double waited = NumberAt(worker, "waiting_seconds");
+    const double all = waited + NumberAt(worker, "computing_seconds");
+    least = std::min(least, all > 0 ? waited / all : 0);
+  }
+  if (workers->empty() || least <= 0.5) return std::nullopt;
+  return MoreServers{std::min(std::max<int64_t>(4, 2 * servers), servers + idle), least};
+}
 
 std::string ShellLine(const std::vector<std::string>& words) {
   return absl::StrJoin(

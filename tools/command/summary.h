@@ -2,6 +2,8 @@
 #ifndef RUBATO_TOOLS_COMMAND_SUMMARY_H_
 #define RUBATO_TOOLS_COMMAND_SUMMARY_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,19 @@ namespace rubato {
 // InvalidArgument if `json` is no object; what is missing in it or null is shown as "-".
 absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_view run_path,
                                         const std::vector<std::string>& next);
+
+// What a run may be tried with whose workers waited for its servers.
+struct MoreServers {
+  int64_t servers = 0;
+  double waited = 0;  // the share of its time that the worker waited which waited least
+};
+
+// Of a run of `servers` servers on a host with `idle` processors beside all its threads; blocks
+// have up to `block_bytes`. Nothing if some worker computed for half of its time or more (for that
+// one others wait, as well), if servers have too few parameters for their number to matter, or if
+// there are no processors for more.
+std::optional<MoreServers> SuggestServers(absl::string_view json, int64_t servers, int64_t idle,
+                                          int64_t block_bytes);
 
 // `words` as a line that a shell reads back as the same words.
 std::string ShellLine(const std::vector<std::string>& words);

@@ -1,8 +1,14 @@
 #include "tools/command/summary.h"
 
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace rubato {
 namespace {
@@ -96,6 +102,34 @@ TEST(SummaryTest, AccountsForEveryContributionAndEveryChange) {
   const auto calm = SummaryText(R"({"contributions":{"given":0},"views":1})", "run", {});
   RUBATO_ASSERT_OK(calm);
   EXPECT_THAT(*calm, AllOf(Not(HasSubstr("contributions")), Not(HasSubstr("changes"))));
+}
+
+// Of 40 blocks, and workers that computed and waited so long.
+std::string WithTimes(const std::vector<std::pair<double, double>>& times) {
+  nlohmann::json json = {{"blocks", std::vector<int>(40)}};
+  for (const auto& [computing, waiting] : times) {
+    json["workers"].push_back({{"computing_seconds", computing}, {"waiting_seconds", waiting}});
+  }
+  return json.dump();
+}
+
+TEST(SuggestServersTest, MoreWhereAllWorkersWaitedForThem) {
+  constexpr int64_t kBlock = 1 << 18;  // so 10 MiB in all
+  const std::string waits = WithTimes({{1, 3}, {0, 10}});
+  const auto more = SuggestServers(waits, 1, 8, kBlock);
+  ASSERT_TRUE(more.has_value());
+  EXPECT_EQ(more->servers, 4);
+  EXPECT_EQ(more->waited, 0.75) << "the least";
+  EXPECT_EQ(SuggestServers(waits, 1, 2, kBlock)->servers, 3) << "as many as there are processors";
+  EXPECT_EQ(SuggestServers(waits, 8, 20, 8 * kBlock)->servers, 16);
+  EXPECT_FALSE(SuggestServers(waits, 1, 0, kBlock).has_value()) << "no processor for one";
+  EXPECT_FALSE(SuggestServers(waits, 3, 9, kBlock).has_value()) << "less than 4 MiB in each";
+  // The second computes: the first waits for it.
+  EXPECT_FALSE(SuggestServers(WithTimes({{1, 3}, {3, 1}}), 1, 8, kBlock).has_value());
+  for (const char* json : {"[]", "{}", R"({"blocks":[],"workers":[]})", R"({"blocks":[{}]})",
+                           R"({"blocks":[{}],"workers":[7]})", R"({"blocks":[{}],"workers":[]})"}) {
+    EXPECT_FALSE(SuggestServers(json, 1, 8, int64_t{1} << 40).has_value()) << json;
+  }
 }
 
 TEST(ShellLineTest, QuotesWhatAShellWouldChange) {

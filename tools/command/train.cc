@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <utility>
@@ -27,6 +28,7 @@
 #include "tools/command/launcher.h"
 #include "tools/command/local_run.h"
 #include "tools/command/plan.h"
+#include "tools/command/processor_shares.h"
 #include "tools/command/resume.h"
 #include "tools/command/say.h"
 #include "tools/command/summary.h"
@@ -54,27 +56,52 @@ std::string GoOn(const Options& options, const RunFolder& folder) {
   return ShellLine({options.program, "train", "--resume", folder.path()});
 }
 
-// The same job again with one thing changed, and a look at this one's result; first the rest of
-// one that was stopped.
-std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
-                                     const RunFolder& folder, bool is_stopped) {
-  const bool sync =
-      plan.job.consistency().schedule_size() == 0 && !OnArrival(plan.job.consistency().mode());
+// The same job again with `key` (or keys that begin with it) set to `value`.
+std::string Again(const Options& options, const RunFolder& folder, absl::string_view key,
+                  absl::string_view value) {
   std::vector<std::string> again = {options.program, "train"};
   if (options.names_config) {
     again.push_back(options.config);
     for (const std::string& override : options.set) {
-      if (absl::StartsWith(override, "consistency")) continue;
+      if (absl::StartsWith(override, key)) continue;
       again.insert(again.end(), {"--set", override});
     }
   } else {
     again.push_back(folder.JobFile());  // the checkpoint's, with what was set; that one may expire
   }
-  again.insert(again.end(), {"--set", absl::StrCat("consistency=", sync ? "async" : "sync")});
+  again.insert(again.end(), {"--set", absl::StrCat(key, "=", value)});
+  return ShellLine(again);
+}
+
+// Nothing unless workers have waited for their servers, and this host has processors for more.
+std::optional<std::string> WithMoreServers(const Options& options, const Plan& plan,
+                                           const RunFolder& folder, absl::string_view json) {
+  const proto::Job& job = plan.job;
+  const int64_t servers = job.cluster().servers();
+  const int64_t busy = servers * job.cluster().server_threads() +
+                       job.cluster().workers().start() * job.device().threads();
+  const auto more = SuggestServers(
+      json, servers, static_cast<int64_t>(AllowedProcessors().size()) - busy, job.wire().chunk());
+  if (!more.has_value()) return std::nullopt;
+  return absl::StrFormat("%s   # workers waited for the servers %.0f %% of the time",
+                         Again(options, folder, "cluster.servers", absl::StrCat(more->servers)),
+                         100 * more->waited);
+}
+
+// The same job again with one thing changed, and a look at this one's result; first the rest of
+// one that was stopped. `json` is its summary.
+std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
+                                     const RunFolder& folder, absl::string_view json,
+                                     bool is_stopped) {
+  const bool sync =
+      plan.job.consistency().schedule_size() == 0 && !OnArrival(plan.job.consistency().mode());
   std::vector<std::string> lines;
   if (is_stopped) lines.push_back(GoOn(options, folder));
   lines.push_back(ShellLine({options.program, "inspect", folder.path()}));
-  lines.push_back(ShellLine(again));
+  if (auto more = WithMoreServers(options, plan, folder, json); more.has_value()) {
+    lines.push_back(*std::move(more));
+  }
+  lines.push_back(Again(options, folder, "consistency", sync ? "async" : "sync"));
   absl::string_view clone = options.config;
   if (absl::ConsumeSuffix(&clone, "configs/quickstart.yaml")) {
     // A package has no documentation.
@@ -115,7 +142,7 @@ absl::StatusOr<int> PrintSummary(const Options& options, const Plan& plan, const
                           !HowToGoOn(options, folder, "").empty();
   RUBATO_ASSIGN_OR_RETURN(
       const std::string text,
-      SummaryText(*json, folder.path(), Suggestions(options, plan, folder, is_stopped)));
+      SummaryText(*json, folder.path(), Suggestions(options, plan, folder, *json, is_stopped)));
   return PrintResult(text);
 }
 
