@@ -15,6 +15,8 @@ What it does beyond that, its environment says:
     SCRIPT_WEIGHT=4:-1            a micro-batch of step 4 weighs -1
     SCRIPT_EMPTY=1                tensors without values around w and b
     SCRIPT_WEIGHTS=1              a sample counts by 1 + its number: of its gradient, and the mean
+    SCRIPT_PAUSE=0.02             so many seconds from what it gives until it asks again, in which
+                                  its parameters must stay as they are
 """
 
 import contextlib
@@ -26,6 +28,7 @@ import signal
 import socket
 import struct
 import subprocess
+import time
 
 SAMPLES = 22  # three steps an epoch, of which the last has six samples
 VALUES = 5
@@ -189,7 +192,12 @@ def main():
             if str(frame["unit"]) == os.environ.get("SCRIPT_NAN"):
                 total[2] = float("nan")
             gradients[frame["gradient"]][:] = memoryview(struct.pack("<5f", *total)).cast("f")
+            before = bytes(parameters)
             channel.write(kind="give", id=frame["id"], loss_sum=loss, weight=weight)
+            time.sleep(float(os.environ.get("SCRIPT_PAUSE", "0")))
+            if bytes(parameters) != before:
+                print("its parameters have changed")
+                raise SystemExit(2)
     if frame["code"]:
         print("error:", frame["reason"])
     raise SystemExit(frame["code"])

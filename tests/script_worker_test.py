@@ -140,6 +140,13 @@ class ScriptWorkerTest(unittest.TestCase):
                    for workers, servers in ((1, 1), (2, 2), (3, 1), (4, 2))}
         self.assertEqual(len(digests), 1)
 
+    def test_parameters_change_only_when_the_script_has_asked(self):
+        # The next ones come before that.
+        digests = {self.summary(self.train(f"pause-{pause}", variables={"SCRIPT_PAUSE": pause}))["digest"]
+                   for pause in ("0", "0.02")}
+        self.assertEqual(len(digests), 1)
+        self.train("pause-async", "consistency=async", variables={"SCRIPT_PAUSE": "0.02"})
+
     def test_deaths_change_no_bit(self):
         undisturbed = self.summary(self.train("undisturbed"))["digest"]
         for who in ("script", "worker"):

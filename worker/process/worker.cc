@@ -266,7 +266,8 @@ void Worker::OpenParameters() {
   callbacks.on_all = [this](const PulledParameters::Arrived& arrived) {
     mailbox_.Post(Session::AllArrived{arrived});
   };
-  parameters_.Open(session_->placement(), values_->first(), std::move(callbacks), values_->pin());
+  parameters_.Open(session_->placement(), values_->first(), std::move(callbacks), values_->pin(),
+                   values_->reader_memory());
 }
 
 void Worker::Run(const Session::OpenStreams&) {

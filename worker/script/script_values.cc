@@ -56,14 +56,24 @@ ScriptValues::~ScriptValues() {
   hears_.join();
 }
 
+absl::Span<float> ScriptValues::TakeRegion() {
+  MonotonicLock lock(&mutex_);
+  if (!is_asked_ || given_.id < 0) return {};
+  has_of_unit_ = -1;
+  return channel_.parameters();
+}
+
 void ScriptValues::OnView(const proto::View& view, int64_t max_values) {
   where_ = {{"rank", view.your_rank()},
             {"workers", view.members_size()},
             {"mode", ModeName(view.mode())},
             {"version", absl::StrCat(view.term(), ".", view.lineage(), ".", view.number())}};
-  has_new_view_ = true;
   announced_.clear();
   channel_.Note(ScriptStage::kTraining);
+  {
+    MonotonicLock lock(&mutex_);
+    has_of_unit_ = -1;  // parameters are pulled anew
+  }
   if (has_sums()) return;
   buffers_.emplace(space().values(), LendsGradients(max_values) ? arena() : nullptr);
   UseSums(this);
@@ -105,8 +115,6 @@ nlohmann::json ScriptValues::Lend(absl::Span<float> values) const {
 void ScriptValues::HandOut(const SampleSchedule& schedule, int64_t unit, int64_t leaf,
                            absl::Span<const float> parameters, absl::Span<float> sum,
                            const Adding& adding) {
-  const bool is_new = std::exchange(has_new_view_, false) || unit != computed_unit_;
-  computed_unit_ = unit;
   nlohmann::json work = Describe(schedule, unit, leaf);
   if (announced_.erase({unit, leaf}) > 0) work.erase("samples");
   work.update(where_);
@@ -119,7 +127,6 @@ void ScriptValues::HandOut(const SampleSchedule& schedule, int64_t unit, int64_t
     work["adds"] = adding.adds;
     work["keeps"] = adding.keeps;
   }
-  work["new"] = is_new;
   work["leaves"] = schedule.leaves();
   work["unit_samples"] = schedule.Samples(unit, {0, schedule.leaves()});
   work["samples_before"] = schedule.SamplesBefore(unit);
@@ -129,8 +136,13 @@ void ScriptValues::HandOut(const SampleSchedule& schedule, int64_t unit, int64_t
   };
   MonotonicLock lock(&mutex_, absl::Condition(&is_asked));
   if (has_gone_) return;
-  // The script reads its parameters while it has not asked.
-  if (is_new) std::copy(parameters.begin(), parameters.end(), channel_.parameters().begin());
+  const bool is_new = std::exchange(has_of_unit_, unit) != unit;
+  work["new"] = is_new;
+  // The script reads its parameters while it has not asked: then they lie elsewhere.
+  const absl::Span<float> region = channel_.parameters();
+  if (is_new && parameters.data() != region.data()) {
+    std::copy(parameters.begin(), parameters.end(), region.begin());
+  }
   const bool tests = test_.has_value() && !test_->is_final;
   work["tests"] = tests;
   if (tests) test_->is_handed_out = true;
@@ -278,6 +290,7 @@ void ScriptValues::MaybeHandOutFinal() {
   if (!is_asked_ || !test_.has_value() || !test_->is_final || test_->is_handed_out) return;
   is_asked_ = false;
   test_->is_handed_out = true;
+  has_of_unit_ = -1;
   std::copy(final_.begin(), final_.end(), channel_.parameters().begin());
   nlohmann::json frame = where_;
   frame["kind"] = "final";
@@ -294,6 +307,7 @@ void ScriptValues::MaybeHandOutFinal() {
 void ScriptValues::KeepFinal(absl::Span<const float> parameters) {
   MonotonicLock lock(&mutex_);
   if (!std::exchange(is_asked_, false)) ++asks_before_;
+  has_of_unit_ = -1;
   std::copy(parameters.begin(), parameters.end(), channel_.gradient(0).begin());
   nlohmann::json frame = where_;
   frame["kind"] = "final";

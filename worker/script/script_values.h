@@ -48,6 +48,9 @@ class ScriptValues : public WorkerValues, private GradientSums {
   proto::WorkerRegistration Registration() const override { return registration_; }
   std::vector<std::string> notes() const override { return {}; }
   absl::Span<const float> initial() const override { return channel_.parameters(); }
+  ReaderMemory reader_memory() override {
+    return [this] { return TakeRegion(); };
+  }
   void OnView(const proto::View& view, int64_t max_values) override;
   void ReadAhead(const SampleSchedule& schedule, int64_t unit, Range leaves) override;
   void StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) override
@@ -94,6 +97,9 @@ class ScriptValues : public WorkerValues, private GradientSums {
                                           absl::Span<float> sum, const Adding& adding,
                                           absl::FunctionRef<void(int64_t begin)> on_filled)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // The channel's parameters, if they may change: the script has asked for what is next. Not before
+  // it has computed something: until then they are what the job begins with.
+  absl::Span<float> TakeRegion() ABSL_LOCKS_EXCLUDED(mutex_);
   // Tells the script of the next micro-batch, when it asks.
   void HandOut(const SampleSchedule& schedule, int64_t unit, int64_t leaf,
                absl::Span<const float> parameters, absl::Span<float> sum, const Adding& adding)
@@ -118,10 +124,8 @@ class ScriptValues : public WorkerValues, private GradientSums {
 
   // Of the thread that computes.
   std::optional<GradientBuffers> buffers_;
-  nlohmann::json where_;       // of the view, for the script
-  bool has_new_view_ = false;  // so parameters are pulled anew
-  int64_t computed_unit_ = -1;
-  int64_t weight_ = 0;  // of the node
+  nlohmann::json where_;  // of the view, for the script
+  int64_t weight_ = 0;    // of the node
   int64_t id_ = 0;
   bool given_in_place_ = false;
   nlohmann::json ahead_ = nlohmann::json::array();
@@ -132,6 +136,9 @@ class ScriptValues : public WorkerValues, private GradientSums {
   bool is_asked_ ABSL_GUARDED_BY(mutex_) = false;  // the script waits for what is next
   int asks_before_ ABSL_GUARDED_BY(mutex_) = 0;    // it has not seen what KeepFinal gave it
   bool has_gone_ ABSL_GUARDED_BY(mutex_) = false;
+  // The unit whose parameters the script has, as it was told; -1: its region has others, or may be
+  // filled in part.
+  int64_t has_of_unit_ ABSL_GUARDED_BY(mutex_) = -1;
   Given given_ ABSL_GUARDED_BY(mutex_);
   std::optional<Test> test_ ABSL_GUARDED_BY(mutex_);
   std::vector<float> final_ ABSL_GUARDED_BY(mutex_);

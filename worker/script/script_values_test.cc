@@ -1,11 +1,13 @@
 #include "worker/script/script_values.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -20,11 +22,14 @@
 #include "absl/synchronization/notification.h"
 #include "common/base/status_matchers.h"
 #include "common/consistency/policy.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
 namespace {
 
+using ::testing::Each;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
 constexpr int64_t kValues = 40, kBlock = 16, kLeaves = 2;
@@ -64,7 +69,7 @@ class ScriptValuesTest : public ::testing::Test {
     values_ = std::make_unique<ScriptValues>(
         MakeJob(chunk), MakeRegistration(), abilities, channel_.get(),
         ScriptValues::Callbacks{[this](const auto& result) { tested_.push_back(result); },
-                                [](const auto&) {}});
+                                [this](const auto&) { ++left_; }});
     RUBATO_EXPECT_OK(values_->OnJoin());
     values_->OnView(view_, kValues);
   }
@@ -74,7 +79,6 @@ class ScriptValuesTest : public ::testing::Test {
                        const std::function<void()>& script,
                        const SampleSchedule& schedule = SampleSchedule(80, 8, kLeaves)) {
     std::thread thread(script);
-    const std::vector<float> parameters(kValues);
     const std::unique_ptr<const Policy> policy = BuiltInPolicy(view_);
     proto::Progress progress;
     const auto push = [&](int64_t block, const Payload& payload) {
@@ -85,7 +89,7 @@ class ScriptValuesTest : public ::testing::Test {
       on_push(block);
     };
     const absl::Status status = values_->contributions().Compute(
-        schedule, 0, node, *policy, parameters, push, &progress, [](Range) { return true; });
+        schedule, 0, node, *policy, parameters_, push, &progress, [](Range) { return true; });
     thread.join();
     return status;
   }
@@ -122,8 +126,11 @@ class ScriptValuesTest : public ::testing::Test {
   }
 
   proto::View view_;
+  std::atomic<int> left_{0};  // times that the script has said that it leaves
   std::unique_ptr<ScriptChannel> channel_, script_;
   std::unique_ptr<ScriptValues> values_;
+  const std::vector<float> zeros_ = std::vector<float>(kValues);
+  absl::Span<const float> parameters_ = zeros_;  // of Compute
   std::vector<float> sums_ = std::vector<float>(kValues);
   std::vector<proto::EvaluationResult> tested_;
   const float* pushed_ = nullptr;  // where the last block lay
@@ -264,6 +271,123 @@ TEST_F(ScriptValuesTest, ATestTellsWhatItKnows) {
     EXPECT_FALSE(tested_[0].has_loss_sum());
     EXPECT_EQ(tested_[0].judged(), tells ? 1 : 0);
     EXPECT_EQ(tested_[0].others_size(), tells ? 1 : 0);
+  }
+}
+
+// Where pulled parameters may be filled in, and what the script finds there.
+class RegionScriptValuesTest : public ScriptValuesTest {
+ protected:
+  // As a thread that brings the first block of a pull.
+  bool Takes() { return !values_->reader_memory()().empty(); }
+  // The script asks, and the worker has heard it.
+  void AskAndBeHeard() {
+    const int before = left_;
+    script_->Write({{"kind", "next"}});
+    script_->Write({{"kind", "leave"}});
+    while (left_ == before) sched_yield();
+  }
+  // Computes one micro-batch of step 0 with these parameters; returns what the script was told.
+  nlohmann::json ComputeOne(absl::Span<const float> parameters) {
+    parameters_ = parameters;
+    nlohmann::json work;
+    RUBATO_EXPECT_OK(Compute(
+        {0, 1}, [](int64_t) {},
+        [&] {
+          work = Ask();
+          EXPECT_THAT(script_->parameters(), ElementsAreArray(parameters));
+          EXPECT_FALSE(Takes());
+          Say("give", work["id"], 0, 4);
+        }));
+    EXPECT_FALSE(Takes()) << "it has not asked again";
+    return work;
+  }
+
+  const std::vector<float> ones_ = std::vector<float>(kValues, 1.0f);
+};
+
+TEST_F(RegionScriptValuesTest, MayBeFilledOnlyWhileTheScriptAwaitsWhatIsNext) {
+  EXPECT_FALSE(Takes());
+  EXPECT_EQ(ComputeOne(ones_)["new"], true);
+  for (int i = 2; i < 5; ++i) {
+    AskAndBeHeard();
+    const absl::Span<float> region = values_->reader_memory()();
+    ASSERT_FALSE(region.empty());
+    std::fill(region.begin(), region.end(), static_cast<float>(i));
+    parameters_ = region;
+    RUBATO_EXPECT_OK(Compute(
+        {0, 1}, [](int64_t) {},
+        [&] {
+          const absl::StatusOr<nlohmann::json> work = script_->Read();
+          RUBATO_ASSERT_OK(work);
+          EXPECT_EQ((*work)["new"], true);
+          EXPECT_THAT(script_->parameters(), Each(static_cast<float>(i)));
+          Say("give", (*work)["id"], 0, 4);
+        }));
+  }
+}
+
+TEST_F(RegionScriptValuesTest, HasWhatTheJobBeginsWithUntilSomethingIsComputed) {
+  std::fill_n(script_->parameters().begin(), kValues, 7.0f);
+  AskAndBeHeard();
+  EXPECT_FALSE(Takes());
+  EXPECT_THAT(values_->initial(), Each(7.0f));
+}
+
+// The pull that had begun to fill it was interrupted; the step's parameters have been pulled anew.
+TEST_F(RegionScriptValuesTest, ThatIsFilledInPartIsNotWhatTheScriptHas) {
+  EXPECT_EQ(ComputeOne(ones_)["new"], true);
+  EXPECT_EQ(ComputeOne(ones_)["new"], false);
+  values_->OnView(view_, kValues);
+  EXPECT_EQ(ComputeOne(ones_)["new"], true);
+  EXPECT_EQ(ComputeOne(ones_)["new"], false);
+  AskAndBeHeard();
+  std::fill_n(values_->reader_memory()().begin(), kValues / 2, 9.0f);
+  parameters_ = ones_;
+  RUBATO_EXPECT_OK(Compute(
+      {0, 1}, [](int64_t) {},
+      [&] {
+        const absl::StatusOr<nlohmann::json> work = script_->Read();
+        RUBATO_ASSERT_OK(work);
+        EXPECT_EQ((*work)["new"], true);
+        EXPECT_THAT(script_->parameters(), Each(1.0f));
+        Say("give", (*work)["id"], 0, 4);
+      }));
+}
+
+TEST_F(RegionScriptValuesTest, HasTheFinalParametersThoughItWasFilledInPart) {
+  for (const bool is_filled : {true, false}) {
+    ComputeOne(zeros_);
+    AskAndBeHeard();
+    if (is_filled) std::fill_n(values_->reader_memory()().begin(), kValues / 2, 9.0f);
+    values_->StartTest(3, ones_, /*is_final=*/true);
+    EXPECT_FALSE(Takes()) << "the script tests them";
+    const absl::StatusOr<nlohmann::json> final = script_->Read();
+    RUBATO_ASSERT_OK(final);
+    EXPECT_EQ((*final)["kind"], "final");
+    EXPECT_THAT(script_->parameters(), Each(1.0f));
+    // The job has gone back to that step.
+    EXPECT_EQ(ComputeOne(zeros_)["new"], true);
+    values_->EndTests();
+  }
+}
+
+TEST_F(RegionScriptValuesTest, IsTheScriptsUntilItHasTakenTheFinalParameters) {
+  for (const bool is_filled : {true, false}) {
+    ComputeOne(zeros_);
+    AskAndBeHeard();
+    absl::Span<const float> final = ones_;
+    if (is_filled) {
+      const absl::Span<float> region = values_->reader_memory()();
+      std::copy(ones_.begin(), ones_.end(), region.begin());
+      final = region;
+    }
+    values_->KeepFinal(final);
+    EXPECT_FALSE(Takes());
+    const absl::StatusOr<nlohmann::json> frame = script_->Read();
+    RUBATO_ASSERT_OK(frame);
+    EXPECT_EQ((*frame)["tests"], false);
+    EXPECT_THAT(script_->gradient(0), Each(1.0f));
+    EXPECT_EQ(ComputeOne(zeros_)["new"], true);
   }
 }
 

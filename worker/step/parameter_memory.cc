@@ -3,7 +3,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "common/base/check.h"
 #include "common/base/last_words.h"
 #include "common/wire/arena_space.h"
 #include "common/wire/shared_arena.h"
@@ -24,14 +26,15 @@ size_t PagesOf(int64_t values) {
 
 }  // namespace
 
-ParameterMemory::ParameterMemory(const FlatSpace& space, const PinMemory& pin)
-    : space_(space), loans_(static_cast<size_t>(space.blocks())) {
+ParameterMemory::ParameterMemory(const FlatSpace& space, const PinMemory& pin, ReaderMemory reader)
+    : space_(space), loans_(static_cast<size_t>(space.blocks())), reader_(std::move(reader)) {
   for (Vector& vector : vectors_) {
     void* begin = mmap(nullptr, PagesOf(space.values()), PROT_READ | PROT_WRITE, kPrivate, -1, 0);
     if (begin == MAP_FAILED) EndOutOfMemory();
     vector.begin = static_cast<float*>(begin);
     vector.places.resize(loans_.size());
   }
+  RUBATO_CHECK(pin == nullptr || reader_ == nullptr);
   // What is mapped to a place later would not be what a device has pinned there.
   if (pin != nullptr) {
     pin_ = pin(vectors_[0].begin, static_cast<int64_t>(PagesOf(space.values())));
@@ -46,17 +49,48 @@ ParameterMemory::~ParameterMemory() {
 void ParameterMemory::Begin(int64_t version) {
   for (std::shared_ptr<const void>& loan : loans_) loan = nullptr;
   // What is copied needs one vector only.
-  current_ = borrows_.exchange(false) ? static_cast<int>(version & 1) : 0;
+  current_ = maps_.exchange(false) ? static_cast<int>(version & 1) : 0;
+  absl::MutexLock lock(&mutex_);
+  readers_ = std::nullopt;
+}
+
+absl::Span<const float> ParameterMemory::values() const {
+  absl::MutexLock lock(&mutex_);
+  float* const readers = readers_.value_or(nullptr);
+  return {readers != nullptr ? readers : vectors_[current_].begin,
+          static_cast<size_t>(space_.values())};
+}
+
+float* ParameterMemory::AskReader() {
+  absl::MutexLock lock(&mutex_);
+  if (readers_.has_value()) return *readers_;
+  readers_ = reader_().data();
+  if (*readers_ != nullptr && copies_.exchange(false)) {  // into what is not needed any more
+    for (const Vector& vector : vectors_) {
+      madvise(vector.begin, PagesOf(space_.values()), MADV_DONTNEED);
+    }
+  }
+  return *readers_;
 }
 
 void ParameterMemory::Fill(int64_t block, const ReceivedValues& values, bool may_borrow) {
+  float* const readers = reader_ == nullptr ? nullptr : AskReader();
+  const Range range = space_.BlockValues(block);
   if (may_borrow && pin_ == nullptr && values.lent() != nullptr && Map(block, *values.lent())) {
-    loans_[block] = values.lent()->loan;
-    borrows_ = true;
+    maps_ = true;
+    if (readers == nullptr) {
+      loans_[block] = values.lent()->loan;
+    } else {  // through the place, which stays mapped: pages of the arena's windows do not
+      const float* const lent = vectors_[current_].begin + range.begin;
+      std::copy_n(lent, values.size(), readers + range.begin);
+    }
+    return;
+  }
+  if (readers != nullptr) {
+    values.CopyTo({readers + range.begin, values.size()});
     return;
   }
   Place& place = vectors_[current_].places[block];
-  const Range range = space_.BlockValues(block);
   if (place.arena != nullptr) {
     void* own =
         mmap(At(block), PagesOf(range.size()), PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
@@ -65,6 +99,7 @@ void ParameterMemory::Fill(int64_t block, const ReceivedValues& values, bool may
     --borrowed_places_;
   }
   values.CopyTo({vectors_[current_].begin + range.begin, values.size()});
+  copies_ = true;
 }
 
 char* ParameterMemory::At(int64_t block) const {

@@ -1,7 +1,11 @@
 #include "worker/step/parameter_memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -164,6 +168,108 @@ TEST(ParameterMemory, CopiesBlocksThatAreNoWholePages) {
   }
   EXPECT_THAT(memory.values().first(1500), Each(1.0f));
   EXPECT_THAT(memory.values().subspan(1500), Each(2.0f));
+}
+
+// Of a reader that gives its memory where `gives` says so.
+class ReaderTest : public ::testing::Test {
+ protected:
+  ReaderTest()
+      : reads_(static_cast<size_t>(kBlocks * kBlock), -1.0f),
+        memory_(FlatSpace(kBlocks * kBlock, kBlock), nullptr, [this] {
+          ++asked_;
+          return gives_ ? absl::MakeSpan(reads_) : absl::Span<float>();
+        }) {}
+
+  void Fill(int64_t block, float value) {
+    const std::vector<float> values(kBlock, value);
+    memory_.Fill(block, absl::MakeConstSpan(values), true);
+  }
+
+  static constexpr int64_t kBlocks = 8;
+  std::vector<float> reads_;
+  bool gives_ = true;
+  std::atomic<int> asked_{0};
+  ParameterMemory memory_;
+};
+
+TEST_F(ReaderTest, FillsTheReadersMemoryOrItsOwnAndNeverBothInOnePull) {
+  for (const bool gives : {true, false, true}) {
+    gives_ = gives;
+    std::fill(reads_.begin(), reads_.end(), -1.0f);
+    memory_.Begin(1);
+    asked_ = 0;
+    for (int64_t block = 0; block < kBlocks; ++block) {
+      Fill(block, 5);
+      gives_ = !gives;  // it changes its mind
+    }
+    EXPECT_EQ(asked_, 1);
+    EXPECT_THAT(memory_.values(), Each(5.0f));
+    EXPECT_EQ(memory_.values().data() == reads_.data(), gives);
+    EXPECT_THAT(reads_, Each(gives ? 5.0f : -1.0f));
+  }
+}
+
+TEST_F(ReaderTest, IsAskedOnceByThreadsThatBringBlocksTogether) {
+  for (int version = 1; version <= 100; ++version) {
+    gives_ = version % 2 == 0;
+    memory_.Begin(version);
+    asked_ = 0;
+    std::vector<std::thread> threads;
+    for (int64_t first = 0; first < 4; ++first) {
+      threads.emplace_back([this, first, version] {
+        for (int64_t block = first; block < kBlocks; block += 4) {
+          Fill(block, static_cast<float>(version));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(asked_, 1);
+    EXPECT_THAT(memory_.values(), Each(static_cast<float>(version)));
+  }
+}
+
+TEST_F(ReaderTest, FreesItsOwnMemoryWhereTheReadersIsFilledInstead) {
+  gives_ = false;
+  memory_.Begin(1);
+  Fill(0, 5);
+  auto* const own = const_cast<float*>(memory_.values().data());
+  const auto is_resident = [own] {
+    unsigned char page = 0;
+    EXPECT_EQ(mincore(own, kSharedPage, &page), 0);
+    return (page & 1) != 0;
+  };
+  EXPECT_TRUE(is_resident());
+  gives_ = true;
+  memory_.Begin(2);
+  Fill(0, 6);
+  EXPECT_FALSE(is_resident());
+  gives_ = false;
+  memory_.Begin(3);
+  Fill(0, 7);
+  EXPECT_THAT(memory_.values().first(kBlock), Each(7.0f));
+}
+
+TEST_F(ParameterMemoryTest, WhatTheReaderHasIsNotBorrowed) {
+  std::vector<float> reads(2 * kBlock + kLast);
+  bool gives = false;
+  ParameterMemory memory(FlatSpace(2 * kBlock + kLast, kBlock), nullptr,
+                         [&] { return gives ? absl::MakeSpan(reads) : absl::Span<float>(); });
+  for (const bool borrows : {true, false, true}) {
+    gives = !borrows;
+    memory.Begin(1);
+    const absl::Span<float> there = Place(0, 5);
+    ReceivedValues values(there);
+    auto loan = std::make_shared<int>(0);
+    const std::weak_ptr<const void> watch = loan;
+    values.SetLent({view_,
+                    *arena_->Find({reinterpret_cast<const char*>(there.data()), kSharedPage}),
+                    std::move(loan)});
+    memory.Fill(0, values, /*may_borrow=*/true);
+    values = {};
+    EXPECT_EQ(watch.expired(), !borrows);
+    std::fill(there.begin(), there.end(), 6.0f);
+    EXPECT_THAT(memory.values().first(kBlock), Each(borrows ? 6.0f : 5.0f));
+  }
 }
 
 // Each place may take one of the mappings that the system allows a process.

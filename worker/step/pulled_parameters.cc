@@ -9,12 +9,12 @@
 namespace rubato {
 
 void PulledParameters::Open(const Placement& placement, Range first, Callbacks callbacks,
-                            const PinMemory& pin) {
+                            const PinMemory& pin, ReaderMemory reader) {
   MonotonicLock lock(&mutex_);
   space_ = placement.space();
   callbacks_ = std::move(callbacks);
   memory_.reset();  // what it has pinned first
-  memory_.emplace(*space_, pin);
+  memory_.emplace(*space_, pin, std::move(reader));
   blocks_ = PulledBlocks(placement, first);
 }
 

@@ -19,6 +19,7 @@
 #include "common/space/placement.h"
 #include "worker/session/pulled_blocks.h"
 #include "worker/step/parameter_memory.h"
+#include "worker/step/reader_memory.h"
 
 namespace rubato {
 
@@ -43,9 +44,11 @@ class PulledParameters {
       : interruptions_(*interruptions) {}
 
   // Before a first pull, while no thread brings frames. `first`: the values that a computation
-  // needs first. They lie in memory that `pin` pins, if it does.
+  // needs first. They lie in memory that `pin` pins, if it does, or in the `reader`'s, which is
+  // called with no lock of this held.
   void Open(const Placement& placement, Range first, Callbacks callbacks,
-            const PinMemory& pin = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
+            const PinMemory& pin = nullptr, ReaderMemory reader = nullptr)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Frees the memory, and what was borrowed from servers; no thread brings frames any more.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);

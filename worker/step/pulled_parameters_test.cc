@@ -110,6 +110,30 @@ TEST_F(PulledParametersTest, GivesBackWhatItHasBorrowedWhenItIsClosed) {
   EXPECT_EQ(parameters_->MayBegin(), std::nullopt);
 }
 
+// The reader's own lock may be held by a thread that wakes this.
+TEST_F(PulledParametersTest, AsksTheReaderWithTheFirstBlockOfEachPullAndNoLockHeld) {
+  std::vector<float> reads(10, -1.0f);
+  int asked = 0;
+  PulledParameters::Callbacks callbacks;
+  callbacks.on_first = [](uint64_t) {};
+  callbacks.on_all = [](const PulledParameters::Arrived&) {};
+  parameters_->Open(Placement::Even(FlatSpace(10, 2), 1), {0, 10}, std::move(callbacks), nullptr,
+                    [&] {
+                      parameters_->Wake();
+                      return ++asked == 2 ? absl::MakeSpan(reads) : absl::Span<float>();
+                    });
+  for (uint64_t pull = 1; pull <= 3; ++pull) {
+    parameters_->Begin({pull, 3});
+    RUBATO_EXPECT_OK(Bring(pull - 1, 0));  // too late: that place is whoever's now
+    EXPECT_EQ(asked, static_cast<int>(pull) - 1);
+    BringAll(pull);
+    EXPECT_EQ(asked, static_cast<int>(pull));
+    const float first = static_cast<float>(10 * pull);
+    EXPECT_EQ(parameters_->values()[0], first);
+  }
+  EXPECT_THAT(reads, ElementsAre(20, 20, 21, 21, 22, 22, 23, 23, 24, 24));
+}
+
 TEST_F(PulledParametersTest, OnlyAnswersToTheLastPullCount) {
   parameters_->Begin({1, 3});
   RUBATO_EXPECT_OK(Bring(1, 0));

@@ -24,6 +24,7 @@
 #include "worker/step/gradient_sums.h"
 #include "worker/step/pin_memory.h"
 #include "worker/step/push_encoder.h"
+#include "worker/step/reader_memory.h"
 
 namespace rubato {
 
@@ -49,6 +50,8 @@ class WorkerValues {
   absl::Status OnJoin();
   // For parameters, by what computes the gradients.
   virtual PinMemory pin() { return nullptr; }
+  // For parameters, by who computes the gradients elsewhere.
+  virtual ReaderMemory reader_memory() { return nullptr; }
   // Gradients lie there; may be null.
   const std::shared_ptr<SharedArena>& arena() const { return arena_; }
   // From now on the members of `view` share the work, with shards of up to `max_values` values.
