@@ -97,9 +97,12 @@ class Worker:
         self._values = 0
         self._memory: Any = None
         self._regions: List[Gradient] = []  # for gradients, of the memory that the script has made
-        self._lent: Dict[int, Gradient] = {}  # by offset in the arena, rubato-worker's memory
+        # By offset in the arena, rubato-worker's memory, from which gradients leave; None: it cannot be written to.
+        self._lent: Dict[int, Optional[Gradient]] = {}
         self._arena = ""
-        self.may_borrow = True  # write gradients straight into memory of rubato-worker, from which they leave
+        self._may_borrow = True
+        self.on_lent: Callable[[mmap.mmap], bool] = lambda _: True  # asked once of each: whether it can be written to
+        self.on_taken_back: Callable[[], None] = lambda: None  # hears before all that was lent is given up
         command = [os.environ.get("RUBATO_WORKER") or program("rubato-worker"), "--config", config]
         for override in overrides:
             command += ["--set", override]
@@ -141,23 +144,26 @@ class Worker:
 
     def gradient(self, work: Work) -> Gradient:
         """Where to write the gradient of `work`, before ready and give."""
-        lent = self._borrow(work.lent["arena"], work.lent["offset"]) if self._is_in_place(work) else None
-        return lent or self._regions[work.gradient]
+        return self._lent_for(work) or self._regions[work.gradient]
 
-    def _is_in_place(self, work: Work) -> bool:
-        return self.may_borrow and getattr(work, "lent", None) is not None
+    def _lent_for(self, work: Work) -> Optional[Gradient]:
+        """None: its gradient is written to the script's memory."""
+        lent = getattr(work, "lent", None) if self._may_borrow else None
+        return None if lent is None else self._borrow(lent["arena"], lent["offset"])
 
     def _borrow(self, arena: str, offset: int) -> Optional[Gradient]:
         """Returns None, from now on, if the system does not allow it."""
         if arena != self._arena:  # rubato-worker has joined anew, and what it lent before is not read any more
+            self.on_taken_back()
             self._arena, self._lent = arena, {}
         if offset not in self._lent:
             process, descriptor, _ = arena.split()
             try:
                 with open(f"/proc/{process}/fd/{descriptor}", "r+b", buffering=0) as file:
-                    self._lent[offset] = Gradient(mmap.mmap(file.fileno(), 4 * self._values, offset=offset), 0)
+                    memory = mmap.mmap(file.fileno(), self._region(), offset=offset)
+                self._lent[offset] = Gradient(memory, 0) if self.on_lent(memory) else None
             except OSError:
-                self.may_borrow = False
+                self._may_borrow = False
         return self._lent.get(offset)
 
     def ask(self) -> None:
@@ -181,12 +187,12 @@ class Worker:
     def ready(self, work: Work, begin: int, weight: int) -> None:
         """The gradient of `work` is filled from the value `begin` on, and stays so; `weight` as for give."""
         self._say({"kind": "ready", "id": work.id, "begin": begin, "weight": weight,
-                   "in_place": self._is_in_place(work)})
+                   "in_place": self._lent_for(work) is not None})
 
     def give(self, work: Work, loss_sum: Optional[float], weight: int) -> None:
         """The gradient of `work` is filled: a sum, which divided by `weight` is the mean. So is the loss; None: not
         known."""
-        in_place = "true" if self._is_in_place(work) else "false"
+        in_place = "true" if self._lent_for(work) is not None else "false"
         self._send(f'{{"kind": "give", "id": {work.id}, "loss_sum": {_text(loss_sum)}, "weight": {weight}, '
                    f'"in_place": {in_place}}}')
 

@@ -16,6 +16,7 @@ from .errors import Refused, warn
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _PIECE = 1 << 24  # values
+_MOST_PINNED = 8  # pieces of memory that are lent: more are not likely, and pinned memory is never swapped out
 _NORMALISING = torch.nn.modules.batchnorm._NormBase  # batch norm's and instance norm's
 
 
@@ -69,6 +70,8 @@ class Layout:
         self._averages: List[Any] = []  # likewise, of these alone
         self._staging: Dict[torch.device, staging.Staging] = {}  # of GPUs that have entries
         self._pin: Optional[staging.Pin] = None  # of the shared memory
+        self._lent_pins: List[staging.Pin] = []  # of memory that rubato-worker lends
+        self._may_pin_lent = True
         self._staged: Dict[int, Any] = {}  # entries of GPUs: (their staging, their place in it)
         self._parameters: Any = None  # the flat vector, as tensors
         self._shared: List[Any] = []  # of triples (entry, its view, its address): tensors that lie in the vector
@@ -115,7 +118,7 @@ class Layout:
                 self._loads.append((tensor, view))
         for device, indices in on_gpus.items():
             if self._pin is None:
-                self._pin = staging.Pin(device, memory)
+                self._pin = staging.Pin(device, memory, "copies to and from the GPU take longer")
             way = staging.Staging(device, [self.entries[index] for index in indices])
             self._staging[device] = way
             self._staged.update((index, (way, place)) for place, index in enumerate(indices))
@@ -160,12 +163,31 @@ class Layout:
         """Whether it adds up the gradients of micro-batches: a GPU does, if it has all of them."""
         return len(self._staging) == 1 and len(self._staged) == len(self.entries)
 
+    def pin_lent(self, memory: Any) -> bool:
+        """Whether gradients can be written to this piece of memory, which rubato-worker lends. GPUs write to what is
+        pinned; that takes milliseconds, so it is done once and stays so."""
+        if not self._staging:
+            return True
+        if not self._may_pin_lent or len(self._lent_pins) == _MOST_PINNED:
+            return False
+        pin = staging.Pin(next(iter(self._staging)), memory, "each gradient is copied once more")
+        if pin.holds:
+            self._lent_pins.append(pin)
+        self._may_pin_lent = pin.holds
+        return pin.holds
+
+    def unpin_lent(self) -> None:
+        """All that was lent before is given up."""
+        for way in self._staging.values():
+            way.wait()
+        while self._lent_pins:
+            self._lent_pins.pop().close()
+
     def give_back(self) -> None:
         """Restores the layers' momentum, and unpins the memory, which only the script uses from then on."""
         self._restore_momenta()
         try:
-            for way in self._staging.values():
-                way.wait()
+            self.unpin_lent()
             if self._pin is not None:
                 self._pin.close()
         except RuntimeError:  # a GPU that has failed says so at every call

@@ -46,7 +46,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
 
     batches.start(int(worker.job.get("seed", 0)))
     layout.move_to(worker.make_memory(layout.values))
-    worker.may_borrow = not layout.devices
+    worker.on_lent, worker.on_taken_back = layout.pin_lent, layout.unpin_lent
     worker.register({**layout.to_proto(), "optimizer": settings}, batches.samples, digest(batches.dataset, order),
                     _numerics(layout.devices), max(2, batches.ahead), layout.adds)
     engine = Engine(worker, batches.samples, layout.load)

@@ -32,22 +32,23 @@ class Flat:
 class Pin:
     """Memory that GPUs read and write directly, all of the process alike, until it is closed."""
 
-    def __init__(self, device: Any, memory: Any):
+    def __init__(self, device: Any, memory: Any, otherwise: str):
+        """`otherwise`: what comes of it if they cannot, for people."""
         self._device = device
         self._memory = torch.frombuffer(memory, dtype=torch.uint8)
         with CUDA.device(device):  # else a context is made on the first GPU
-            self._holds = int(CUDA.cudart().cudaHostRegister(self._memory.data_ptr(), len(self._memory), 0)) == 0
-            if self._holds:
+            self.holds = int(CUDA.cudart().cudaHostRegister(self._memory.data_ptr(), len(self._memory), 0)) == 0
+            if self.holds:
                 return
-            print("rubato: the memory that is shared with rubato-worker cannot be pinned: copies to and from the GPU "
-                  "take longer", file=sys.stderr)
+            print(f"rubato: the memory that is shared with rubato-worker cannot be pinned: {otherwise}",
+                  file=sys.stderr)
             try:
                 torch.zeros(1, device=device)  # CUDA tells whoever starts a kernel next of the error
             except RuntimeError:
                 pass
 
     def close(self) -> None:
-        if self._holds:
+        if self.holds:
             with CUDA.device(self._device):
                 CUDA.cudart().cudaHostUnregister(self._memory.data_ptr())
 

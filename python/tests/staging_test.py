@@ -18,6 +18,16 @@ CUDA = """
 import contextlib
 from rubato import core, staging
 log = []
+pinned = {}  # bytes, by address
+def is_pinned(values):
+    begin, end = values.data_ptr(), values.data_ptr() + 4 * values.numel()
+    return any(address <= begin and end <= address + size for address, size in pinned.items())
+def written_to_pinned(name, place):
+    call = getattr(staging.Staging, name)
+    def checked(self, *what):
+        assert CODE != 0 or is_pinned(what[place]), name
+        return call(self, *what)
+    setattr(staging.Staging, name, checked)
 class Event:
     def __init__(self, number): self.number, self.asked = number, 0
     def query(self):
@@ -37,8 +47,15 @@ class Cuda:
     def current_stream(self, device): return self.current
     def cudart(self): return self
     def device(self, device): return contextlib.nullcontext()
-    def cudaHostRegister(self, address, size, flags): log.append(("register", size)); return CODE
-    def cudaHostUnregister(self, address): log.append(("unregister",))
+    def cudaHostRegister(self, address, size, flags):
+        code = LENT_CODE if any(line[0] == "register" for line in log) else CODE
+        log.append(("register", size))
+        if code == 0:
+            pinned[address] = size
+        return code
+    def cudaHostUnregister(self, address):
+        log.append(("unregister",))
+        del pinned[address]
     @contextlib.contextmanager
     def stream(self, stream):
         log.append((stream.name, "begins"))
@@ -55,6 +72,7 @@ FAKE = CUDA + """
 if STAGED:
     staging.is_staged, staging.CUDA = lambda tensor: True, Cuda()
     told("give"); told("ready")
+    written_to_pinned("write", 0); written_to_pinned("write_entry", 1)
 model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 8), nn.Linear(8, 2))
 job = rubato.join(epochs=2, name="case", wire={"chunk": 64})
 model, optimizer, loader = job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader, overlap=OVERLAP)
@@ -72,17 +90,19 @@ for name, value in model.state_dict().items():
 rubato.job.close_all()
 if STAGED:
     assert log[0] == ("register", memory)
-    assert log[-1] == ("unregister",) if CODE == 0 else ("unregister",) not in log
+    assert not pinned, pinned
+    assert log[-1] == ("unregister",) if CODE == 0 else log[-1] != ("unregister",)
 for line in log: print("log", line)
 """
 ENTRIES = 8 + 2  # parameters, and averages
 
 
 class StagingTest(WithFake):
-    def train(self, staged, overlap=False, delay=0, code=0, **variables):
+    def train(self, staged, overlap=False, delay=0, code=0, lent_code=0, **variables):
         """(the parameters in the end, the calls)."""
         text = FAKE
-        for name, value in ("STAGED", staged), ("OVERLAP", overlap), ("DELAY", delay), ("CODE", code):
+        for name, value in (("STAGED", staged), ("OVERLAP", overlap), ("DELAY", delay), ("LENT_CODE", lent_code),
+                            ("CODE", code)):
             text = text.replace(name, str(value))
         ended, output, self.errors = self.run_script(text, **variables)
         self.assertEqual(ended, 0, self.errors)
@@ -111,13 +131,40 @@ class StagingTest(WithFake):
                 begin = end
 
     def test_a_gradient_is_written_to_what_is_pinned(self):
-        for staged, in_place in (True, 0), (False, 6):
-            self.train(staged, FAKE_LENDS="1")
-            self.assertEqual(self.errors.count("in place True"), in_place, self.errors)
+        expected, _ = self.train(False)
+        for overlap in False, True:
+            for staged, lent_code, in_place, registered in ((True, 0, 6, 1 + 6), (True, 1, 0, 1 + 1), (False, 0, 6, 0)):
+                bits, log = self.train(staged, overlap, lent_code=lent_code, FAKE_LENDS="1")
+                self.assertEqual(bits, expected)
+                self.assertEqual(self.errors.count("in place True"), in_place, self.errors)
+                # What is lent: three pieces, and three others when rubato-worker has joined anew.
+                self.assertEqual(sum(line[0] == "register" for line in log), registered, log)
+                self.assertEqual(self.errors.count("each gradient is copied once more"), lent_code, self.errors)
+                if registered == 7:
+                    marks = [line[0] for line in log if line[0] in ("register", "unregister")]
+                    self.assertEqual(marks, ["register"] * 4 + ["unregister"] * 3 + ["register"] * 3
+                                     + ["unregister"] * 4)
+
+    def test_no_more_than_some_pieces_that_are_lent_are_pinned(self):
+        output = self.passes(CUDA.replace("LENT_CODE", "0").replace("CODE", "0").replace("DELAY", "0") + """
+import mmap
+from rubato import layout
+staging.is_staged, staging.CUDA = lambda tensor: True, Cuda()
+of = layout.Layout(model)
+memory = mmap.mmap(-1, 4096)
+of.move_to(memory)
+pieces = [mmap.mmap(-1, 4096) for _ in range(9)]
+print([of.pin_lent(piece) for piece in pieces].count(True), len(pinned))
+of.unpin_lent()
+print(of.pin_lent(pieces[8]), len(pinned))
+of.give_back()
+print(len(pinned))
+""")
+        self.assertEqual(output.split(), ["8", "9", "True", "2", "0"])
 
     def test_sums_that_are_out_of_date_are_used_again(self):
         # Four micro-batches of a node that came to nothing, and the first of another.
-        output = self.passes(CUDA.replace("CODE", "0").replace("DELAY", "0") + """
+        output = self.passes(CUDA.replace("LENT_CODE", "0").replace("CODE", "0").replace("DELAY", "0") + """
 from rubato import layout
 staging.CUDA = Cuda()
 entry = layout.Entry("w", torch.zeros(3), 0, 0, 3)
