@@ -48,6 +48,8 @@ ScriptValues::ScriptValues(const proto::Job& job, const proto::WorkerRegistratio
       channel_(*channel),
       callbacks_(std::move(callbacks)),
       seed_(job.seed()),
+      regions_{std::make_shared<absl::Span<float>>(channel->gradient(0)),
+               std::make_shared<absl::Span<float>>(channel->gradient(1))},
       hears_([this] { Hear(); }) {}
 
 ScriptValues::~ScriptValues() {
@@ -75,7 +77,8 @@ void ScriptValues::OnView(const proto::View& view, int64_t max_values) {
     has_of_unit_ = -1;  // parameters are pulled anew
   }
   if (has_sums()) return;
-  buffers_.emplace(space().values(), LendsGradients(max_values) ? arena() : nullptr);
+  lends_ = arena() != nullptr && LendsGradients(max_values);
+  buffers_.emplace(space().values(), lends_ ? arena() : nullptr);
   UseSums(this);
 }
 
@@ -112,6 +115,15 @@ nlohmann::json ScriptValues::Lend(absl::Span<float> values) const {
   return {{"arena", arena()->Offer()}, {"offset", *offset}};
 }
 
+bool ScriptValues::ChooseRegion() {
+  region_ = 1 - region_;
+  const bool is_free = regions_[region_].use_count() == 1;
+  const bool other_is_free = regions_[1 - region_].use_count() == 1;
+  std::atomic_thread_fence(std::memory_order_acquire);  // after what the last reader did
+  if (!is_free) region_ = 1 - region_;
+  return is_free && other_is_free;
+}
+
 void ScriptValues::HandOut(const SampleSchedule& schedule, int64_t unit, int64_t leaf,
                            absl::Span<const float> parameters, absl::Span<float> sum,
                            const Adding& adding) {
@@ -120,7 +132,7 @@ void ScriptValues::HandOut(const SampleSchedule& schedule, int64_t unit, int64_t
   work.update(where_);
   work["kind"] = "work";
   work["id"] = ++id_;
-  work["gradient"] = id_ % 2;
+  work["gradient"] = region_;
   work["lent"] = Lend(sum);
   if (abilities_.adds) {
     work["kept"] = adding.kept;
@@ -226,6 +238,7 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
   Adding adding;
   for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
     Summing summing = summings[leaf - node.begin];
+    const bool may_send_region = ChooseRegion();
     if (script_adds) {
       adding.adds = std::exchange(summing.adds, 0);
       adding.keeps = !summing.leaves;
@@ -237,14 +250,15 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
         continue;
       }
     }
-    const GradientBuffers::Gradient sum = buffers_->Take();
     const bool is_empty = is_empty_at(leaf);
+    // The sum that leaves takes the place of the last gradient, unless servers read it elsewhere.
+    const bool is_region = may_send_region && !lends_ && summing.leaves;
+    const GradientBuffers::Gradient sum = is_region ? regions_[region_] : buffers_->Take();
     int64_t next_block = space().blocks() - 1;
     // Values from `done` on are final: blocks of them are added up and, of the last leaf, leave.
     const auto on_filled = [&](int64_t done) {
-      const float* const gradient = is_empty || given_in_place_
-                                        ? sum->data()
-                                        : channel_.gradient(static_cast<int>(id_ % 2)).data();
+      const float* const gradient =
+          is_empty || given_in_place_ ? sum->data() : regions_[region_]->data();
       for (; next_block >= 0 && space().BlockValues(next_block).begin >= done; --next_block) {
         const Range values = space().BlockValues(next_block);
         const float* from = gradient + values.begin;
@@ -301,9 +315,10 @@ void ScriptValues::MaybeHandOutFinal() {
   channel_.Write(frame);
 }
 
-// Nothing is being computed any more: the gradients' regions are free, and that of the parameters
-// is the script's. So this frame need not be asked for. The script writes to its region when it
-// takes them, and asks again: what it has asked, or is about to, before that does not count.
+// Nothing is being computed any more: the gradients' regions are free (if something of them is
+// still being sent, it counts nowhere), and that of the parameters is the script's. So this frame
+// need not be asked for. The script writes to its region when it takes them, and asks again: what
+// it has asked, or is about to, before that does not count.
 void ScriptValues::KeepFinal(absl::Span<const float> parameters) {
   MonotonicLock lock(&mutex_);
   if (!std::exchange(is_asked_, false)) ++asks_before_;

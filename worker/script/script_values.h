@@ -100,6 +100,10 @@ class ScriptValues : public WorkerValues, private GradientSums {
   // The channel's parameters, if they may change: the script has asked for what is next. Not before
   // it has computed something: until then they are what the job begins with.
   absl::Span<float> TakeRegion() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Chooses the next micro-batch's region for a gradient, one that is not being sent any more.
+  // Returns whether the other is not, either: only then may this one be sent, or none would be
+  // free.
+  bool ChooseRegion();
   // Tells the script of the next micro-batch, when it asks.
   void HandOut(const SampleSchedule& schedule, int64_t unit, int64_t leaf,
                absl::Span<const float> parameters, absl::Span<float> sum, const Adding& adding)
@@ -124,8 +128,11 @@ class ScriptValues : public WorkerValues, private GradientSums {
 
   // Of the thread that computes.
   std::optional<GradientBuffers> buffers_;
-  nlohmann::json where_;  // of the view, for the script
-  int64_t weight_ = 0;    // of the node
+  bool lends_ = false;                          // buffers_ lie where servers read them
+  const GradientBuffers::Gradient regions_[2];  // the channel's; shared by what is being sent
+  int region_ = 0;                              // of the micro-batch at hand
+  nlohmann::json where_;                        // of the view, for the script
+  int64_t weight_ = 0;                          // of the node
   int64_t id_ = 0;
   bool given_in_place_ = false;
   nlohmann::json ahead_ = nlohmann::json::array();

@@ -29,6 +29,7 @@ namespace rubato {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
@@ -84,6 +85,7 @@ class ScriptValuesTest : public ::testing::Test {
     const auto push = [&](int64_t block, const Payload& payload) {
       const absl::Span<const float> sums = payload.values();
       pushed_ = sums.data();
+      if (is_slow_) sent_.push_back(payload);
       const Range values = values_->space().BlockValues(block);
       std::copy(sums.begin(), sums.end(), sums_.begin() + values.begin);
       on_push(block);
@@ -134,6 +136,8 @@ class ScriptValuesTest : public ::testing::Test {
   std::vector<float> sums_ = std::vector<float>(kValues);
   std::vector<proto::EvaluationResult> tested_;
   const float* pushed_ = nullptr;  // where the last block lay
+  bool is_slow_ = false;           // a stream, which keeps what is pushed
+  std::vector<Payload> sent_;
 };
 
 // Blocks that are large enough to be lent.
@@ -462,6 +466,61 @@ TEST_F(ScriptValuesTest, WhatIsNotLentToServersIsNotLentToTheScript) {
         EXPECT_TRUE(work["lent"].is_null());
         Say("give", work["id"], 0, 4);
       }));
+}
+
+TEST_F(ScriptValuesTest, ASumLeavesFromThePlaceOfItsLastGradient) {
+  int last = -1;
+  RUBATO_EXPECT_OK(Compute(
+      {0, 2}, [](int64_t) {},
+      [&] {
+        for (const float value : {1.0f, 2.0f}) {
+          const nlohmann::json work = Ask();
+          last = work["gradient"];
+          for (float& to : script_->gradient(last)) to = value;
+          Say("give", work["id"], 0, 4);
+        }
+      }));
+  EXPECT_THAT(sums_, Each(3.0f));
+  EXPECT_EQ(pushed_, channel_->gradient(last).data());
+}
+
+TEST_F(ScriptValuesTest, ARegionThatIsTheSumLeavesAndIsNotHandedOutUntilItHasLeft) {
+  std::vector<int> regions;
+  const auto compute = [&](float value) {
+    RUBATO_EXPECT_OK(Compute(
+        {0, 1}, [](int64_t) {},
+        [&] {
+          const nlohmann::json work = Ask();
+          regions.push_back(work["gradient"]);
+          for (float& to : script_->gradient(regions.back())) to = value;
+          Say("give", work["id"], 0, 4);
+        }));
+    EXPECT_THAT(sums_, Each(value));
+  };
+  const auto leaves_from_region = [&] {  // block 0 is the last
+    return pushed_ == channel_->gradient(regions.back()).data();
+  };
+  compute(1);
+  EXPECT_TRUE(leaves_from_region());
+  is_slow_ = true;
+  compute(2);
+  EXPECT_TRUE(leaves_from_region());
+  for (const float value : {3.0f, 4.0f}) {
+    compute(value);
+    EXPECT_FALSE(leaves_from_region()) << "the next would have none";
+  }
+  EXPECT_THAT(regions, ElementsAre(regions[0], 1 - regions[0], regions[0], regions[0]));
+  ASSERT_EQ(sent_.size(), 9u);
+  for (size_t i = 0; i < sent_.size(); ++i) {
+    EXPECT_THAT(sent_[i].values(), Each(static_cast<float>(2 + i / 3)));
+  }
+  sent_.clear();
+  is_slow_ = false;
+  for (const float value : {5.0f, 6.0f}) {
+    compute(value);
+    EXPECT_TRUE(leaves_from_region());
+  }
+  EXPECT_NE(regions[4], regions[5]);
 }
 
 TEST_F(LendingScriptValuesTest, AGradientIsPushedFromWhereTheScriptHasWrittenIt) {
