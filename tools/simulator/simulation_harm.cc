@@ -293,6 +293,7 @@ void Simulation::StartTeller() {
       CoordinatorProcess::Callbacks(), absl::Seconds(setting_.job.cluster().lease()), 0);
   const ProcessId process = network_.AddProcess(shard_card(head()), teller_.get());
   shard_setting_.coordinator = worker_setting_.coordinator = late_setting_.coordinator = process;
+  for (WorkerSetting& misfit : misfit_settings_) misfit.coordinator = process;
   teller_->Start(process);
 }
 

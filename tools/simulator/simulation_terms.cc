@@ -45,6 +45,7 @@ void Simulation::StartCoordinator() {
   const ProcessId process = network_.AddProcess(shard_card(head()), coordinator_.get());
   network_.SetVital(process, /*is_shard=*/false);
   shard_setting_.coordinator = worker_setting_.coordinator = process;
+  for (WorkerSetting& misfit : misfit_settings_) misfit.coordinator = process;
   coordinator_->Start(process);
 }
 
