@@ -52,6 +52,7 @@ std::string Scenario::ToString() const {
     absl::StrAppend(&text, "; tests every ", job.evaluate_every, " steps take ", test_time, " ns");
   }
   if (held_back > 0) absl::StrAppend(&text, "; progress is held back for ", held_back, " ns");
+  if (pulls_ahead) absl::StrAppend(&text, "; pulls before it pushes");
   absl::StrAppend(&text, "; is given ", ahead, " ns of work ahead");
   if (job.min_workers > 1) {
     absl::StrAppend(&text, "; pauses below ", job.min_workers, " workers, replaced after ",
@@ -111,6 +112,7 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   setting.test_time = scenario.test_time;
   setting.held_back = scenario.held_back;
   setting.ahead = scenario.ahead;
+  setting.pulls_ahead = scenario.pulls_ahead;
   setting.replaced_after = scenario.replaced_after;
   setting.comes_late = scenario.comes_late;
   setting.limit = kLimit;

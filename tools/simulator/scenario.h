@@ -45,6 +45,7 @@ struct Scenario {
   SimTime checkpoint_time = 0;
   SimTime test_time = 0;
   SimTime held_back = 0;  // for how long workers hold back what they tell of a step
+  bool pulls_ahead = false;  // as WorkerValues::copies_parameters
   // What a worker has been given on arrival and has not begun: in real jobs far less than one
   // contribution takes here.
   SimTime ahead = absl::ToInt64Nanoseconds(WorkerSession::kAhead);

@@ -238,6 +238,7 @@ void DrawStops(int64_t messages, Scenario* scenario) {
   if (random.Below(2) == 0) {
     scenario->held_back = static_cast<SimTime>(random.Unit() * 10 * kDrawnMicroBatchTime);
   }
+  scenario->pulls_ahead = random.Below(2) == 0;
   if (random.Below(4) != 0) return;
   SimulationSetting::Stop stop;
   // At any moment, or soon after something else has happened.

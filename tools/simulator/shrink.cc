@@ -49,6 +49,7 @@ Scenario Shrink(Scenario scenario, absl::FunctionRef<bool(const Scenario&)> fail
       [](Scenario* s) { s->job.evaluate_every = 0; },
       [](Scenario* s) { s->test_time = 0; },
       [](Scenario* s) { s->held_back = 0; },
+      [](Scenario* s) { s->pulls_ahead = false; },
       [](Scenario* s) { s->ahead = 0; },
       [](Scenario* s) { s->job.min_workers = 1; },
       [](Scenario* s) {

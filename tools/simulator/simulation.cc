@@ -134,6 +134,7 @@ void Simulation::SetWhatIsShared(const std::string& digest) {
   worker_setting_.final_test_time = setting_.final_test_time;
   worker_setting_.held_back = setting_.held_back;
   worker_setting_.ahead = setting_.ahead;
+  worker_setting_.pulls_ahead = setting_.pulls_ahead;
   worker_setting_.name = "simulated worker";
   worker_setting_.job_digest = digest;
   worker_setting_.version = kVersion;

@@ -68,6 +68,7 @@ struct SimulationSetting {
   SimTime final_test_time = 0;  // and after it, in the end, on the test split if that is another
   SimTime held_back = 0;        // for how long workers hold back what they tell of a step
   SimTime ahead = absl::ToInt64Nanoseconds(WorkerSession::kAhead);
+  bool pulls_ahead = false;     // in steps, before a sum leaves
   SimTime checkpoint_time = 0;  // that writing one takes
   VirtualNetwork::Card card;
   std::vector<LinkSetting> links;

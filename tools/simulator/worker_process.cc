@@ -367,9 +367,11 @@ void WorkerProcess::FinishCompute() {
   int64_t pushed_bytes = 0;
   for (const Range& node : compute.nodes) {
     const Frame header = session_.PushOf(compute, node);
+    bool pulls = setting_.pulls_ahead && node == compute.nodes.back();
     const absl::Status status = model_->Compute(
         session_.schedule(), compute.unit, node, session_.policy(),
         [&](int64_t block, Content content) {
+          if (std::exchange(pulls, false)) Handle(Session::Sending{});
           pushed_bytes += Push(header, block, std::move(content));
         },
         &progress);

@@ -38,7 +38,8 @@ struct WorkerSetting {
   SimTime final_test_time = 0;
   SimTime held_back = 0;  // for how long it holds back what it tells of a step
   SimTime ahead = 0;      // what it has been given and not begun, on arrival
-  std::string name;       // of their processes, before a number
+  bool pulls_ahead = false;
+  std::string name;  // of their processes, before a number
   proto::WorkerRegistration registration;
   std::string job_digest;
   std::string version;

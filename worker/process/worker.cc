@@ -77,7 +77,7 @@ class Worker {
   void Run(const Session::UseView& use);
   void Run(const Session::OpenStreams& open);
   void Run(const Session::SendToCoordinator& send);
-  void Run(const Session::StartPull& start) { parameters_.Begin(start.pull); }
+  void Run(const Session::StartPull& start) { parameters_.Begin(start.pull, is_sending_); }
   void Run(const Session::SendFrame& send) {
     Frame frame = send.frame;
     if (frame.worker != kObserver) frame.version = attempt_;
@@ -134,6 +134,7 @@ class Worker {
   int64_t pushed_at_ = 0;  // nanoseconds: the first push behind the last pull; 0: none
   Waiting waiting_;        // for the parameters at hand
   int64_t computations_ = 0;
+  bool is_sending_ = false;  // amid a computation that reads no parameters any more
 
   // While it takes part.
   std::unique_ptr<ControlClient> control_;
@@ -343,22 +344,30 @@ void Worker::Run(const Session::Compute& compute) {
   };
   if (!waits) begin();
   const auto await = [&](Range values) {
-    if (!compute.early) return true;
+    if (!compute.early || is_sending_) return true;
     busy_.Wait();
     const bool readable = parameters_.Await(values);
     busy_.Begin();
     return readable;
   };
   Session::Computed computed;
-  int64_t pushed_bytes = 0;
+  int64_t pushed_bytes = 0, waited_meanwhile = 0;
+  is_sending_ = false;
   for (const Range& node : compute.nodes) {
     Frame frame = session_->PushOf(compute, node);
+    const bool is_last = node == compute.nodes.back() && values_->copies_parameters();
     const auto send = [&](int64_t block, const Payload& payload) {
       if (waits) begin();  // nothing is pushed before all parameters are here
       if (pushed_at_ == 0) pushed_at_ = MonotonicNanos();
+      if (is_last && !std::exchange(is_sending_, true)) {
+        waited_meanwhile = parameters_.times().waited - waited;
+        Handle(Session::Sending{});
+      }
       frame.weight = values_->contributions().weight().value_or(frame.samples);
       frame.block = static_cast<uint64_t>(block);
-      frame.version = static_cast<uint64_t>(parameters_.version(block));
+      // In steps all blocks have one, and those of the next may arrive already.
+      frame.version = static_cast<uint64_t>(
+          session_->policy().blocks_in_step() ? compute.clock : parameters_.version(block));
       pushed_bytes += static_cast<int64_t>(payload.bytes.size());
       streams_->Send(session_->placement().ShardOf(block), frame, payload);
     };
@@ -387,8 +396,10 @@ void Worker::Run(const Session::Compute& compute) {
   }
   AddFigures(pushed_bytes, &computed.progress);
   if (trainer_ != nullptr && is_reporter_) ReportProgress(compute, computed.progress);
+  if (!is_sending_) waited_meanwhile = parameters_.times().waited - waited;
   computed.progress.set_computing_seconds(
-      static_cast<double>(MonotonicNanos() - begun - (parameters_.times().waited - waited)) * 1e-9);
+      static_cast<double>(MonotonicNanos() - begun - waited_meanwhile) * 1e-9);
+  if (std::exchange(is_sending_, false)) parameters_.BecomeIdle();
   Handle(computed);
 }
 

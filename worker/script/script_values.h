@@ -47,6 +47,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
 
   proto::WorkerRegistration Registration() const override { return registration_; }
   std::vector<std::string> notes() const override { return {}; }
+  bool copies_parameters() const override { return true; }
   absl::Span<const float> initial() const override { return channel_.parameters(); }
   ReaderMemory reader_memory() override {
     return [this] { return TakeRegion(); };

@@ -19,6 +19,7 @@ void WorkerLoop::OnView(const proto::View& view, Actions* actions) {
     evaluate_every_.emplace(job_.evaluation().every(), job_, view.samples_per_epoch());
     evaluated_ = -1;
     stale_ = state_ == State::kComputing;
+    is_kept_ = false;
   }
   announced_ = 0;  // whoever reads ahead begins anew
   ledger_.view = view;
@@ -74,6 +75,10 @@ void WorkerLoop::Advance(Actions* actions) {
           task.retires == ledger_.retired) {
         break;  // it is under way
       }
+      if (ahead_ == task.clock && !task.retires) {
+        AwaitPull(task.clock, /*retires=*/false);
+        break;
+      }
       StartPull(task.clock, task.retires, actions);
       break;
     case WorkerTask::Kind::kCompute:
@@ -99,12 +104,16 @@ void WorkerLoop::Advance(Actions* actions) {
 }
 
 void WorkerLoop::StartPull(int64_t clock, bool retires, Actions* actions) {
+  AwaitPull(clock, retires);
+  actions->push_back(Pull{++pull_, clock, retires});
+}
+
+void WorkerLoop::AwaitPull(int64_t clock, bool retires) {
   ledger_.clock = clock;
   ledger_.have = -1;
   ledger_.retired = retires;
   state_ = State::kPulling;
   waits_for_test_ = false;
-  actions->push_back(Pull{++pull_, clock, retires});
 }
 
 void WorkerLoop::MaybeAskForWork(Actions* actions) {
@@ -210,16 +219,28 @@ void WorkerLoop::OnWork(const proto::Work& work, Actions* actions) {
   Advance(actions);
 }
 
+void WorkerLoop::OnSending(Actions* actions) {
+  RUBATO_CHECK(state_ == State::kComputing);
+  if (!policy_->blocks_in_step() || stale_ || left_ || final_) return;
+  policy_->Keep(task_, &ledger_);
+  is_kept_ = true;
+  const WorkerTask next = policy_->NextOf(ledger_);
+  if (next.kind != WorkerTask::Kind::kPull) return;
+  ahead_ = next.clock;
+  actions->push_back(Pull{++pull_, next.clock});
+}
+
 void WorkerLoop::OnComputed(Actions* actions) {
-  if (!stale_) policy_->Keep(task_, &ledger_);
+  if (!stale_ && !is_kept_) policy_->Keep(task_, &ledger_);
   OnLeftOut(actions);
 }
 
 void WorkerLoop::OnLeftOut(Actions* actions) {
   RUBATO_CHECK(state_ == State::kComputing);
   state_ = State::kWaiting;
-  stale_ = false;
+  stale_ = is_kept_ = false;
   Advance(actions);
+  ahead_.reset();  // it is awaited, or not wanted any more
 }
 
 void WorkerLoop::OnLeave(Actions* actions) {

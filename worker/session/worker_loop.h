@@ -88,6 +88,11 @@ class WorkerLoop {
   void OnWork(const proto::Work& work, Actions* actions);
   // On arrival: so many contributions of this lineage are to be given to it before it begins them.
   void SetAhead(int64_t ahead) { ledger_.ahead = ahead; }
+  // The first block of the last of the last Compute's sums is about to leave, and nothing that is
+  // still to be done of it reads parameters. In steps what comes next is pulled now, so that each
+  // block is sent as soon as it is updated, and not when all have left. (On arrival a pull says
+  // what it follows.) The next event must be OnComputed.
+  void OnSending(Actions* actions);
   // The last Compute is done: its sums are on their way.
   void OnComputed(Actions* actions);
   // The gradient of the last Compute is not finite and has been left out (on arrival only).
@@ -119,6 +124,8 @@ class WorkerLoop {
   // Does what the policy says is next.
   void Advance(Actions* actions);
   void StartPull(int64_t clock, bool retires, Actions* actions);
+  // Of the last Pull.
+  void AwaitPull(int64_t clock, bool retires);
   void MaybeAskForWork(Actions* actions);
   // Whether the parameters that it computes with are tested first.
   bool Tests(const WorkerTask& task) const;
@@ -143,8 +150,11 @@ class WorkerLoop {
   // kBeginning: computes, and pulls; kIdle: has said so in this view.
   enum class State { kPulling, kBeginning, kComputing, kWaiting, kIdle };
   State state_ = State::kWaiting;
-  uint64_t pull_ = 0;       // number of the last one
-  WorkerTask task_;         // that is being computed
+  uint64_t pull_ = 0;     // number of the last one
+  WorkerTask task_;       // that is being computed
+  bool is_kept_ = false;  // and counts as computed
+  // The clock of the last pull, which OnSending has begun; while it computes.
+  std::optional<int64_t> ahead_;
   bool stale_ = false;      // and is of an older lineage
   int64_t evaluated_ = -1;  // the last unit that was tested at
   bool testing_ = false;    // a test is under way, maybe of an older lineage

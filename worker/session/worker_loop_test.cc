@@ -115,6 +115,9 @@ class Loop {
     return Do([&](auto* a) { loop_.OnWork(work, a); });
   }
   void SetAhead(int64_t ahead) { loop_.SetAhead(ahead); }
+  std::vector<std::string> Sending() {
+    return Do([&](auto* a) { loop_.OnSending(a); });
+  }
   std::vector<std::string> Computed() {
     return Do([&](auto* a) { loop_.OnComputed(a); });
   }
@@ -364,6 +367,66 @@ TEST(WorkerLoopTest, TakesOverALostWorkersMicroBatchesAtTheirVersion) {
 
 // Two views, one soon after the other: the first gave it something from step 3 on, which nobody
 // else will compute, before the second divided the steps from 4 on.
+TEST(WorkerLoopTest, NothingIsPulledAheadWhileTheStepNeedsMoreOfIt) {
+  Loop loop;
+  loop.View(MakeView(SyncMode(), {2, 4}));
+  loop.Parameters();
+  EXPECT_THAT(loop.Sending(), ElementsAre("pull 1"));
+  EXPECT_TRUE(loop.Computed().empty()) << "it is under way";
+  // The view makes it pull the step's parameters again, which others have replaced here.
+  EXPECT_THAT(loop.View(WithoutTheOther()), ElementsAre("pull 0"));
+  EXPECT_TRUE(loop.OldParameters().empty());
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 0 clock 0 nodes 0-2"));
+  EXPECT_THAT(loop.Sending(), ElementsAre("pull 1"));
+  EXPECT_TRUE(loop.Computed().empty());
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 1 clock 1 nodes 2-4"));
+  EXPECT_TRUE(loop.Sending().empty()) << "its other part is computed with the same parameters";
+  EXPECT_THAT(loop.Computed(), ElementsAre("compute 1 clock 1 nodes 0-2"));
+  EXPECT_THAT(loop.Sending(), ElementsAre("pull 2"));
+  EXPECT_TRUE(loop.Computed().empty());
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 2 clock 2 nodes 0-4"));
+}
+
+TEST(WorkerLoopTest, OnArrivalNothingIsPulledAhead) {
+  Loop loop;
+  loop.View(MakeView(AsyncMode(), {}));
+  loop.Work(7);
+  loop.Parameters();
+  EXPECT_TRUE(loop.Sending().empty());
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+}
+
+TEST(WorkerLoopTest, WhatIsPulledAheadIsOfTheViewAndTheTestThatFollow) {
+  Loop loop;
+  loop.View(MakeView(SyncMode(), {2, 4}, /*until_step=*/1));
+  loop.Parameters();
+  EXPECT_THAT(loop.Sending(), ElementsAre("pull 1"));
+  EXPECT_TRUE(loop.Computed().empty());
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 1"));
+  EXPECT_THAT(loop.Test(1, 1), ElementsAre("observe 1"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("test 1"));
+
+  Loop other;
+  other.View(MakeView(SyncMode(), {2, 4}));
+  other.Parameters();
+  EXPECT_THAT(other.Sending(), ElementsAre("pull 1"));
+  EXPECT_TRUE(other.Computed().empty());
+  proto::View next = MakeView(SyncMode(), {2, 4});
+  next.set_number(2);
+  next.set_lineage(2);
+  EXPECT_THAT(other.View(next), ElementsAre("pull 0")) << "another lineage begins from nothing";
+}
+
+TEST(WorkerLoopTest, OneThatLeavesFinishesWhatItHasPulledAheadFor) {
+  Loop loop;
+  loop.View(MakeView(SyncMode(), {2, 4}));
+  loop.Parameters();
+  loop.Sending();
+  loop.Computed();
+  EXPECT_TRUE(loop.Leave().empty()) << "others may need it until the step is done";
+  EXPECT_THAT(loop.Parameters(), ElementsAre("leave"));
+}
+
 TEST(WorkerLoopTest, OneThatJoinsBeginsWithTheFirstStepThatItHasBeenGrantedSomethingOf) {
   Loop loop;
   proto::View view = MakeView(SyncMode(), {0, 0}, 100);

@@ -204,6 +204,12 @@ void WorkerSession::On(const AllArrived& event) {
 
 void WorkerSession::On(const Interrupted&) { loop_->OnInterrupted(); }
 
+void WorkerSession::On(const Sending&) {
+  WorkerLoop::Actions actions;
+  loop_->OnSending(&actions);
+  Run(actions);
+}
+
 void WorkerSession::On(const Computed& event) {
   SendToCoordinator send;
   proto::Progress* progress = send.message.mutable_progress();

@@ -68,6 +68,8 @@ class WorkerSession {
   };
   // What was begun early has come to nothing.
   struct Interrupted {};
+  // WorkerLoop::OnSending, within a computation.
+  struct Sending {};
   // The computation is done and its sums are being sent. `progress` has its results and its
   // duration; the session adds which computation it was.
   struct Computed {
@@ -93,8 +95,8 @@ class WorkerSession {
   };
 
   using Event = std::variant<Started, NotConnected, Registered, FromCoordinator, CallBroke,
-                             StreamBroke, Failed, SomeArrived, AllArrived, Interrupted, Computed,
-                             Tested, Diverged, AskedToLeave, DeadlinePassed>;
+                             StreamBroke, Failed, SomeArrived, AllArrived, Interrupted, Sending,
+                             Computed, Tested, Diverged, AskedToLeave, DeadlinePassed>;
 
   // Outcomes, to be carried out in order. Pull, Test, ReadAhead and Compute are the loop's.
 
@@ -187,6 +189,7 @@ class WorkerSession {
   void On(const SomeArrived& event);
   void On(const AllArrived& event);
   void On(const Interrupted& event);
+  void On(const Sending& event);
   void On(const Computed& event);
   void On(const Tested& event);
   void On(const Diverged& event);

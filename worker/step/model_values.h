@@ -40,6 +40,7 @@ class ModelValues : public WorkerValues {
   std::vector<std::string> warnings() const override;
   Range first() const override;
   PinMemory pin() override;
+  bool copies_parameters() const override { return !device_.is_cpu(); }
   void OnView(const proto::View& view, int64_t max_values) override;
   void ReadAhead(const SampleSchedule& schedule, int64_t unit, Range leaves) override;
   void StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) override {

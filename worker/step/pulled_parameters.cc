@@ -23,14 +23,20 @@ void PulledParameters::Close() {
   memory_.reset();
 }
 
-void PulledParameters::Begin(const Pull& pull) {
+void PulledParameters::Begin(const Pull& pull, bool is_busy) {
   const auto at_rest = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return filling_ == 0; };
   MonotonicLock lock(&mutex_, absl::Condition(&at_rest));
   memory_->Begin(pull.clock);
   blocks_.Begin(pull);
   in_use_ = false;
   times_ = {};
-  times_.begun = idle_since_ = MonotonicNanos();
+  times_.begun = MonotonicNanos();
+  idle_since_ = is_busy ? 0 : times_.begun;
+}
+
+void PulledParameters::BecomeIdle() {
+  MonotonicLock lock(&mutex_);
+  if (idle_since_ == 0) idle_since_ = MonotonicNanos();
 }
 
 absl::Status PulledParameters::OnFrame(int shard, const Frame& frame,
@@ -61,7 +67,7 @@ absl::Status PulledParameters::OnFrame(int shard, const Frame& frame,
     all = blocks_.missing() == 0;
     if (all) {
       times_.arrived = MonotonicNanos();
-      if (!in_use_) times_.waited += times_.arrived - idle_since_;
+      if (!in_use_) times_.waited += IdleUntil(times_.arrived);
     }
     arrived = blocks_.arrived();
     first = !could_begin && blocks_.MayBegin() && !in_use_;
@@ -84,7 +90,7 @@ bool PulledParameters::Use(absl::Time deadline) {
   in_use_ = true;
   deadline_ = deadline;
   owner_ = std::this_thread::get_id();
-  times_.waited += MonotonicNanos() - idle_since_;
+  times_.waited += IdleUntil(MonotonicNanos());
   return true;
 }
 

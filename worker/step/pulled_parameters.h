@@ -53,8 +53,10 @@ class PulledParameters {
   // Frees the memory, and what was borrowed from servers; no thread brings frames any more.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Owner: from now on blocks count for this pull only, and no computation is using them.
-  void Begin(const Pull& pull) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Owner: from now on blocks count for this pull only, and no computation is using them. It waits
+  // for them from now on or, with `is_busy`, from BecomeIdle on.
+  void Begin(const Pull& pull, bool is_busy = false) ABSL_LOCKS_EXCLUDED(mutex_);
+  void BecomeIdle() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Fills in a block, if it answers the outstanding pull. Internal if no honest shard sends it.
   absl::Status OnFrame(int shard, const Frame& frame, const ReceivedValues& values)
@@ -95,6 +97,10 @@ class PulledParameters {
 
  private:
   bool interrupted() const { return interruptions_ != 0; }
+  // How long the owner has been idle.
+  int64_t IdleUntil(int64_t now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return idle_since_ == 0 ? 0 : now - idle_since_;
+  }
 
   const std::atomic<int>& interruptions_;
   std::optional<FlatSpace> space_;
@@ -109,7 +115,7 @@ class PulledParameters {
   absl::Time deadline_ ABSL_GUARDED_BY(mutex_);
   std::thread::id owner_ ABSL_GUARDED_BY(mutex_);
   Times times_ ABSL_GUARDED_BY(mutex_);
-  int64_t idle_since_ ABSL_GUARDED_BY(mutex_) = 0;  // nanoseconds; of the owner
+  int64_t idle_since_ ABSL_GUARDED_BY(mutex_) = 0;  // nanoseconds; 0: the owner is busy
 };
 
 }  // namespace rubato

@@ -261,5 +261,19 @@ TEST_F(PulledParametersTest, CountsTheTimeThatItsOwnerHasNothingElseToDo) {
   EXPECT_THAT(absl::GetCurrentTimeNanos() - times.arrived, Gt(2000000));
 }
 
+TEST_F(PulledParametersTest, WhileItsOwnerIsBusyItDoesNotWait) {
+  parameters_->Begin({1, 3}, /*is_busy=*/true);
+  BringAll(1);
+  EXPECT_EQ(parameters_->times().waited, 0);
+  parameters_->BecomeIdle();
+  EXPECT_EQ(parameters_->times().waited, 0) << "all were here";
+  parameters_->Begin({2, 4}, /*is_busy=*/true);
+  parameters_->BecomeIdle();
+  BringAll(2);
+  const PulledParameters::Times times = parameters_->times();
+  EXPECT_GT(times.waited, 0);
+  EXPECT_LT(times.waited, times.arrived - times.begun);
+}
+
 }  // namespace
 }  // namespace rubato

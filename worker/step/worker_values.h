@@ -52,6 +52,9 @@ class WorkerValues {
   virtual PinMemory pin() { return nullptr; }
   // For parameters, by who computes the gradients elsewhere.
   virtual ReaderMemory reader_memory() { return nullptr; }
+  // Whether what computes has parameters of its own, by the time that the last sum of a computation
+  // begins to leave: those that were pulled may change then.
+  virtual bool copies_parameters() const { return false; }
   // Gradients lie there; may be null.
   const std::shared_ptr<SharedArena>& arena() const { return arena_; }
   // From now on the members of `view` share the work, with shards of up to `max_values` values.
