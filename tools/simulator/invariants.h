@@ -47,10 +47,9 @@ class Invariants : public Observer {
   void OnPushed(const Frame& frame) override;
   void OnView(const proto::View& view, SimTime now) override;
 
-  // The job is about to be stopped: from now on only work that has begun is finished.
+  // The job is about to be stopped, or was before the term's first view: from now on only work that
+  // has begun is finished.
   void OnStop();
-  // The term begins with a stop that was asked for before it.
-  void BeginStopped();
   // Or with a mode that is to hold up to so many samples.
   void BeginAsked(const proto::Mode& mode, int64_t until_samples) {
     asked_mode_ = mode;
@@ -163,10 +162,6 @@ class Invariants : public Observer {
   int64_t EndOf(const proto::View& view) const;
   // The same of the last one of a job that was stopped.
   int64_t StoppedAt() const;
-  // On arrival: so many units may be given out of the lineage that was stopped.
-  int64_t MostAfterStop() const;
-  // Of all workers in the view's lineage: how many more than one each.
-  int64_t MostMore() const;
   absl::Status CheckStop(const Simulation& simulation) const;
   void CheckFirstView(const proto::View& view);
   // Samples in the first updates of a block, and those of them that a verdict left out.
@@ -211,14 +206,14 @@ class Invariants : public Observer {
   // The first stop, if there was one, and how far the job was then.
   struct Stopped {
     uint32_t view = 0;
-    uint32_t lineage = 0;
     int64_t begun = 0;
-    int64_t given = 0;  // on arrival: beside these, in workers' hands or on the way to them
+    // On arrival: the unit before which the lineage ends, by what was then begun, in workers' hands
+    // or on the way to them.
+    int64_t most = 0;
     int64_t updates = 0;
   };
   std::optional<Stopped> stopped_;
   int64_t given_ahead_ = 0;
-  bool begins_stopped_ = false;
   std::optional<proto::Mode> asked_mode_;
   int64_t asked_until_ = 0;
   absl::Status violated_;

@@ -136,11 +136,6 @@ void Invariants::Restore(const proto::Manifest& manifest, const std::vector<int6
   }
 }
 
-void Invariants::BeginStopped() {
-  OnStop();
-  begins_stopped_ = true;
-}
-
 // What only some blocks hold is done first, in the mode that it was begun in.
 void Invariants::CheckFirstView(const proto::View& view) {
   if (view.origin_unit() != first_unit_ || view.origin_samples() != first_samples_) {

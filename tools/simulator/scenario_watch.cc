@@ -196,8 +196,7 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
                            static_cast<uint32_t>(state.term()));
   newest_is_of_term_ = false;
   begun_at_.reset();
-  begins_stopped_ = stop_lasts_;
-  was_stopped_since_ = false;
+  is_stopped_ = stop_lasts_;
   if (!stop_lasts_) {
     stops_ = 0;
     stopped_.clear();
@@ -257,11 +256,7 @@ void ScenarioWatch::OnFirstView() {
     }
   }
   before_.reset();
-  if (begins_stopped_) {
-    invariants_.BeginStopped();
-  } else if (was_stopped_since_) {
-    invariants_.OnStop();
-  }
+  if (is_stopped_) invariants_.OnStop();
   if (asked_.has_value()) invariants_.BeginAsked(asked_->mode, asked_->until);
 }
 
@@ -302,7 +297,7 @@ void ScenarioWatch::OnStop(bool is_signal) {
   if (++stops_ > 1) return;
   stopped_ = simulation_->coordinator().Status(ToTime(simulation_->queue().now())).state();
   invariants_.OnStop();
-  was_stopped_since_ = true;
+  is_stopped_ = true;
 }
 
 absl::StatusOr<std::string> ScenarioWatch::OnCheckpoint(uint32_t snapshot,

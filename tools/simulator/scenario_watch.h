@@ -120,7 +120,7 @@ class ScenarioWatch : private Observer {
   std::optional<Invariants> before_;  // of the last term that has begun, until the next one does
   int64_t samples_before_ = 0;        // where that ended, as what coordinated it knew
   int64_t begins_at_ = 0;             // samples done when the term's first view began
-  bool begins_stopped_ = false, was_stopped_since_ = false;
+  bool is_stopped_ = false;           // in the term, or before it
   Liveness liveness_;
   Simulation* simulation_ = nullptr;
   std::vector<Struck> struck_;
