@@ -106,6 +106,20 @@ class ConvergenceTest(unittest.TestCase):
         self.assertEqual(elsewhere.returncode, 2)
         self.assertIn("whole was begun where workers compute on an abacus, here on cpu, ", elsewhere.stderr)
 
+        # Nor where times are simulated otherwise.
+        study = json.loads(self.read("broken/study.json"))
+        here = study["timing_model"]
+        for before, said in [({"timing_model": here + 1}, str(here + 1)), ({}, "none")]:
+            del study["timing_model"]
+            study.update(before)
+            with open(self.path("broken/study.json"), "w", encoding="utf-8") as file:
+                json.dump(study, file)
+            for more in ([], ["--verify", "1"]):
+                otherwise = self.run_study("broken", *more)
+                self.assertEqual(otherwise.returncode, 2)
+                self.assertIn(f"broken was begun by a rubato that simulates times by timing model {said}, this one "
+                              f"by {here}: give another --out, or go on with that rubato\n", otherwise.stderr)
+
         # A cell by hand has the same bits.
         cells = [line for line in self.run_study("whole", "--dry-run").stdout.splitlines()
                  if not line.startswith("#")]

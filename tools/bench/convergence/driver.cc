@@ -48,15 +48,32 @@ double BusyShare(const Pace::Processors& begin, const CellPool::Ended& ended) {
   return std::min(1.0, std::max(own, all > 0 ? (end.others - begin.others) / all : 0));
 }
 
-// Those of `before`, if two studies as JSON differ by nothing else; else "".
-std::string OtherNumerics(const std::string& before, const std::string& now) {
+// Why the study that was begun as `before` is no other than the one now, and still does not go on;
+// empty if it is another. Both are JSON.
+std::string WhyNotHere(const std::string& before, const std::string& now) {
   nlohmann::json one = ParseJson(before);
   nlohmann::json other = nlohmann::json::parse(now);
   if (!one.is_object()) return "";
-  std::string numerics = TextAt(one, "numerics");
-  one.erase("numerics");
-  other.erase("numerics");
-  return one == other ? numerics : "";
+  const auto differ_by = [&](const char* key) {
+    if (!other.contains(key) || (one.contains(key) && one[key] == other[key])) return false;
+    nlohmann::json changed = one;
+    changed[key] = other[key];
+    return changed == other;
+  };
+  if (differ_by("timing_model")) {
+    return absl::StrCat("was begun by a rubato that simulates times by timing model ",
+                        one.contains("timing_model") ? JsonText(one["timing_model"]) : "none",
+                        ", this one by ", JsonText(other["timing_model"]),
+                        ": give another --out, or go on with that rubato");
+  }
+  if (const std::string numerics = TextAt(one, "numerics");
+      !numerics.empty() && differ_by("numerics")) {
+    return absl::StrCat("was begun where workers compute on ", numerics, ", here on ",
+                        TextAt(other, "numerics"),
+                        ", whose bits differ: give another --out, or begin it with a device.isa "
+                        "that both machines have");
+  }
+  return "";
 }
 
 }  // namespace
@@ -97,11 +114,8 @@ absl::Status Driver::Open() {
   RUBATO_RETURN_IF_ERROR(Lock());
   const absl::StatusOr<std::string> before = ReadSmallFile(Path("study.json"));
   if (before.ok() && *before != study) {
-    if (const std::string numerics = OtherNumerics(*before, study); !numerics.empty()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          folder_, " was begun where workers compute on ", numerics, ", here on ", study_.numerics,
-          ", whose bits differ: give another --out, or begin it with a device.isa "
-          "that both machines have"));
+    if (const std::string why = WhyNotHere(*before, study); !why.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(folder_, " ", why));
     }
     return absl::FailedPreconditionError(
         absl::StrCat(folder_, " holds another study, or of a job that has changed since; ",

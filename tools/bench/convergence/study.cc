@@ -26,6 +26,7 @@
 #include "common/pace/speeds.h"
 #include "tools/bench/convergence/mode_yaml.h"
 #include "tools/bench/convergence/sign_flip.h"
+#include "tools/simulator/timing_model.h"
 #include "worker/model/loss.h"
 
 namespace rubato {
@@ -403,6 +404,7 @@ absl::StatusOr<std::string> StudyJson(const Study& study) {
   json["name"] = job.name();
   json["job"] = JobDigest(job);
   json["numerics"] = study.numerics;
+  if (!study.processes) json["timing_model"] = kTimingModel;
   for (const std::string& word : job.script()) {
     std::error_code error;
     // Larger ones are programs, such as Python, or data.

@@ -8,6 +8,7 @@
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tools/simulator/timing_model.h"
 
 namespace rubato {
 namespace {
@@ -257,6 +258,13 @@ TEST_F(ScriptCellsTest, AreOthersWhenTheScriptHasChanged) {
   RUBATO_ASSERT_OK(first);
   std::ofstream(script_, std::ios::app) << "import torch\n";
   EXPECT_THAT(StudyJson(study_), Not(Yields(*first)));
+}
+
+TEST_F(CellsOfTest, AStudyThatIsSimulatedHasTheNumberOfTheTimingModel) {
+  const std::string number = absl::StrCat("\"timing_model\": ", kTimingModel);
+  EXPECT_THAT(StudyJson(study_).value_or(""), HasSubstr(number));
+  study_.processes = true;
+  EXPECT_THAT(StudyJson(study_).value_or("timing"), Not(HasSubstr("timing")));
 }
 
 // Its results would be those of two jobs.
