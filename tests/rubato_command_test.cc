@@ -540,6 +540,52 @@ echo done > gate
   EXPECT_THAT(result.out, Not(HasSubstr("loss 0.5")));
 }
 
+// A log is emptied behind 16 MiB, which is more than is read of it in one go.
+TEST_F(RubatoCommandTest, OfWhatAScriptPrintsFasterThanItIsReadNothingIsLost) {
+  SetScripts(absl::StrCat(kFirstView, kGoodServer, kAwaitWorkers), "");
+  Write("job.yaml", kScriptJob);
+  Write("script.sh", R"(
+if [ $RUBATO_RANK = 0 ]; then
+  yes many | head -n 4000000
+  echo '2026-11-22T00:00:00.000Z worker 0 warning: is odd why=x'
+  while ! test -e run/logs/worker-0.log.1; do sleep 0.05; done
+fi
+echo done > gate
+)");
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  int64_t lines = 0;
+  for (const absl::string_view line : absl::StrSplit(result.err, '\n')) {
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
+    int64_t more = line == "many" ? 1 : 0;
+    if (absl::StartsWith(line, "worker 0 printed ")) {
+      ASSERT_TRUE(absl::SimpleAtoi(words[3], &more)) << line;
+    }
+    lines += more;
+  }
+  EXPECT_EQ(lines, 4000000);
+  EXPECT_THAT(result.err, HasSubstr("warning: worker 0: is odd why=x\n"));
+}
+
+TEST_F(RubatoCommandTest, AScriptThatPrintsWithoutEndHoldsNothingUp) {
+  SetScripts(absl::StrCat(kFirstView, kGoodServer, "rm -f $run/summary.json\necho $$ > server\n",
+                          "exec $fake on-term 143 announce alive pause"),
+             "");
+  Write("job.yaml", kScriptJob);
+  // Until the server is gone; and announced when there is much to read.
+  Write("script.sh",
+        absl::StrCat("yes '' | head -n 5000000\n", fs::absolute("tests/fake_process").string(),
+                     " announce alive pause &\n",
+                     "while ! test -s server; do sleep 0.01; done\nread server < server\n",
+                     "while kill -0 $server; do yes '' | head -n 500000; done\n"));
+  const pid_t pid = Start({"train", "job.yaml", "--run-dir", "run", "--set", "cluster.workers=1"});
+  AwaitAnnounced(2);
+  ASSERT_EQ(kill(pid, SIGINT), 0);
+  const Result result = Await(pid);
+  EXPECT_EQ(result.code, 130);
+  EXPECT_THAT(result.err, HasSubstr("interrupted: ending all processes"));
+}
+
 // Of the traceback of one that is ended with the others it is not the cause.
 TEST_F(RubatoCommandTest, WhatAScriptPrintsWhenItIsEndedIsInItsLogAlone) {
   SetScripts(absl::StrCat(kFirstView, kGoodServer, "rm -f $run/summary.json\n",

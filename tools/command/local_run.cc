@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -49,6 +50,11 @@ constexpr absl::Duration kCutAgain = absl::Minutes(1);  // when that has failed
 constexpr absl::Duration kCertificatesTime = absl::Hours(24 * 366 * 5);
 constexpr absl::Duration kAddressPoll = absl::Milliseconds(10);
 constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
+// Of each log in one go, while processes run: short lines are read at some 10 MB/s, and a script
+// may print them faster than that for as long as it likes. Then there is no pause between two goes.
+constexpr size_t kMostAtOnce = 1 << 18;
+constexpr absl::Duration kBetweenGoes = absl::Milliseconds(1);
+constexpr size_t kAll = std::numeric_limits<size_t>::max();
 // How long nothing may happen before the coordinator is asked what it waits for, and how long it
 // has to answer, while nobody sees whether a process ends.
 constexpr absl::Duration kQuiet = absl::Seconds(1);
@@ -182,7 +188,8 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
     RUBATO_RETURN_IF_ERROR(StartWorker(rank));
   }
   const absl::StatusOr<Event> end = Watch();
-  ReadLogs(nullptr, /*passes_on=*/end.ok() && *end == Event::kAllEnded);
+  const bool have_all_ended = end.ok() && *end == Event::kAllEnded;
+  ReadLogs(nullptr, /*passes_on=*/have_all_ended, have_all_ended ? kAll : kMostAtOnce);
   return end;
 }
 
@@ -287,9 +294,9 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
                           kStderr, IsTerminal(kStderr) && log_.format() == LogFormat::kText,
                           static_cast<LogLevel>(plan_.job.log().level()), log_.format());
   while (true) {
-    const Event event = launcher_.Wait(kProgressPoll);
+    const Event event = launcher_.Wait(behind_.empty() ? kProgressPoll : kBetweenGoes);
     ReadViews(&display);
-    ReadLogs(&display);
+    ReadLogs(&display, /*passes_on=*/true, kMostAtOnce);
     CutLogs(display);
     display.Update(MonotonicNow());
     if (event == Event::kLost) {
@@ -373,7 +380,7 @@ std::optional<Failure> LocalRun::LateFailure() const {
 void LocalRun::ReadRest() {
   ReadViews(nullptr);
   // A script that others have ended has a traceback, of which it is not the cause.
-  ReadLogs(nullptr, /*passes_on=*/false);
+  ReadLogs(nullptr, /*passes_on=*/false, kAll);
 }
 
 void LocalRun::ReadViews(ProgressDisplay* display) {
@@ -413,43 +420,52 @@ void LocalRun::TellSkipped(absl::Time now, ProgressDisplay* display) {
                          " more: ", folder_.LogFile("worker", 0)));
 }
 
-void LocalRun::ReadLogs(ProgressDisplay* display, bool passes_on) {
+void LocalRun::ReadLogs(ProgressDisplay* display, bool passes_on, size_t most) {
   const bool has_ended = display == nullptr && passes_on;
+  behind_.clear();
   for (auto& [who, log] : logs_) {
     const bool is_passed_on = passes_on && plan_.job.script_size() > 0 && who == kFirstScript;
-    const auto next = [&log = log, has_ended] {
+    size_t bytes = 0;
+    while (bytes < most) {
       std::optional<std::string> line = log.Next();
-      return line.has_value() || !has_ended ? line : log.TakeRest();
-    };
-    while (const std::optional<std::string> line = next()) {
-      const LogLine parsed = ParseLogLine(*line);
-      // Before it takes part a worker has no rank.
-      if (absl::StrContains(parsed.name, " ")) names_[who] = parsed.name;
-      if (absl::StartsWith(*line, kEarlyEnd))
-        early_ends_[who] = std::string(absl::StripPrefix(*line, "rubato: "));
-      if (is_passed_on && IsPrinted(*line, parsed) && !log.is_overwritten()) PassOn(*line, display);
-      const std::optional<std::string>& warning = parsed.warning;
-      if (!warning.has_value()) continue;
-      const ToldWarnings::Answer answer = warnings_.On(*warning, MonotonicNow());
-      if (answer == ToldWarnings::Answer::kKeep) continue;
-      if (display != nullptr) display->Clear();
-      const std::string text = answer == ToldWarnings::Answer::kTellOfMore
-                                   ? absl::StrCat("more warnings are in ", folder_.path(), "/logs")
-                                   : absl::StrCat(parsed.name, ": ", *warning);
-      if (log_.format() == LogFormat::kJson) {
-        log_.Warning(text);
-      } else {
-        Say(log_, absl::StrCat("warning: ", text));
-      }
+      if (!line.has_value() && has_ended) line = log.TakeRest();
+      if (!line.has_value()) break;
+      bytes += line->size() + 1;
+      OnLogged(who, *line, is_passed_on && !log.is_overwritten(), display);
     }
+    if (bytes >= most) behind_.insert(who);
   }
   // At the end it is time.
   TellSkipped(display == nullptr ? absl::InfiniteFuture() : MonotonicNow(), display);
 }
 
+void LocalRun::OnLogged(const std::string& who, const std::string& line, bool is_passed_on,
+                        ProgressDisplay* display) {
+  const LogLine parsed = ParseLogLine(line);
+  // Before it takes part a worker has no rank.
+  if (absl::StrContains(parsed.name, " ")) names_[who] = parsed.name;
+  if (absl::StartsWith(line, kEarlyEnd))
+    early_ends_[who] = std::string(absl::StripPrefix(line, "rubato: "));
+  if (is_passed_on && IsPrinted(line, parsed)) PassOn(line, display);
+  const std::optional<std::string>& warning = parsed.warning;
+  if (!warning.has_value()) return;
+  const ToldWarnings::Answer answer = warnings_.On(*warning, MonotonicNow());
+  if (answer == ToldWarnings::Answer::kKeep) return;
+  if (display != nullptr) display->Clear();
+  const std::string text = answer == ToldWarnings::Answer::kTellOfMore
+                               ? absl::StrCat("more warnings are in ", folder_.path(), "/logs")
+                               : absl::StrCat(parsed.name, ": ", *warning);
+  if (log_.format() == LogFormat::kJson) {
+    log_.Warning(text);
+  } else {
+    Say(log_, absl::StrCat("warning: ", text));
+  }
+}
+
 void LocalRun::CutLogs(ProgressDisplay& display) {
   if (MonotonicNow() < cut_logs_at_) return;
   for (const auto& [process, log] : logs_) {
+    if (behind_.count(process) > 0) continue;  // what is not read yet would be lost
     const absl::Status status = CutLog(log.path(), kMaxLog);
     if (status.ok()) continue;
     // Each try takes what is left on the disk for a moment.
@@ -621,7 +637,7 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
   if (paused && workers < least) {
     display.Clear();
     StopInOrder();
-    ReadLogs(nullptr, /*passes_on=*/false);
+    ReadLogs(nullptr, /*passes_on=*/false, kAll);
     return absl::AbortedError(
         absl::StrFormat("too few workers are left to go on: %d of at least %d "
                         "(cluster.workers.min), and none may be started again%s",

@@ -2,8 +2,10 @@
 #ifndef RUBATO_TOOLS_COMMAND_LOCAL_RUN_H_
 #define RUBATO_TOOLS_COMMAND_LOCAL_RUN_H_
 
+#include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,9 +84,12 @@ class LocalRun {
   // Training has begun with the first view. Says when the mode changes.
   void ReadViews(ProgressDisplay* display);
   // Repeats the warnings of the processes, each text once, whichever process it comes from, and, if
-  // `passes_on`, what the first script prints. Without a display, when all have ended: then a line
-  // may lack its newline.
-  void ReadLogs(ProgressDisplay* display, bool passes_on = true);
+  // `passes_on`, what the first script prints. Reads `most` bytes of each log or a line more.
+  // Without a display and with `passes_on`, when all have ended: then a line may lack its newline.
+  void ReadLogs(ProgressDisplay* display, bool passes_on, size_t most);
+  // A line of the log of `who`, a process.
+  void OnLogged(const std::string& who, const std::string& line, bool is_passed_on,
+                ProgressDisplay* display);
   // Says what the first script has printed.
   void PassOn(absl::string_view line, ProgressDisplay* display);
   // Says how many of its lines were not passed on, if it is time.
@@ -131,6 +136,7 @@ class LocalRun {
   const std::vector<std::vector<int>> processors_;  // of each worker; none: those of this process
   LineTail views_;
   std::map<std::string, LineTail> logs_;           // by the process that writes
+  std::set<std::string> behind_;                   // of these: whose are not read to their end
   std::map<std::string, std::string> names_;       // by the same: what it calls itself
   std::map<std::string, std::string> early_ends_;  // likewise: what a script said of its own
   bool has_said_who_runs_ = false;
