@@ -57,7 +57,7 @@ SimTime FinishBound::From(int64_t samples_left) const {
   }
   // Those of steps that are done may be under way still, one after the other.
   const int64_t tests = 2 + (job.evaluate_every > 0 ? job.steps / job.evaluate_every : job.epochs);
-  seconds += 1e-9 * static_cast<double>(tests * scenario_.test_time +
+  seconds += 1e-9 * static_cast<double>(tests * scenario_.test_time + scenario_.final_test_time +
                                         kCheckpoints * scenario_.checkpoint_time);
 
   // Who is lost is noticed; who was cut off gives up; another takes its place.

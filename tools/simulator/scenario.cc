@@ -51,6 +51,9 @@ std::string Scenario::ToString() const {
   if (job.evaluate_every > 0) {
     absl::StrAppend(&text, "; tests every ", job.evaluate_every, " steps take ", test_time, " ns");
   }
+  if (final_test_time > 0) {
+    absl::StrAppend(&text, "; the last test takes ", final_test_time, " ns more");
+  }
   if (held_back > 0) absl::StrAppend(&text, "; progress is held back for ", held_back, " ns");
   if (pulls_ahead) absl::StrAppend(&text, "; pulls before it pushes");
   absl::StrAppend(&text, "; is given ", ahead, " ns of work ahead");
@@ -110,6 +113,7 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   setting.stops = scenario.stops;
   setting.checkpoint_time = scenario.checkpoint_time;
   setting.test_time = scenario.test_time;
+  setting.final_test_time = scenario.final_test_time;
   setting.held_back = scenario.held_back;
   setting.ahead = scenario.ahead;
   setting.pulls_ahead = scenario.pulls_ahead;

@@ -44,8 +44,9 @@ struct Scenario {
   SimTime replaced_after = kSecond;  // a worker, where fewer than the least are left
   SimTime checkpoint_time = 0;
   SimTime test_time = 0;
-  SimTime held_back = 0;  // for how long workers hold back what they tell of a step
-  bool pulls_ahead = false;  // as WorkerValues::copies_parameters
+  SimTime final_test_time = 0;  // of the last test, beyond that
+  SimTime held_back = 0;        // for how long workers hold back what they tell of a step
+  bool pulls_ahead = false;     // as WorkerValues::copies_parameters
   // What a worker has been given on arrival and has not begun: in real jobs far less than one
   // contribution takes here.
   SimTime ahead = absl::ToInt64Nanoseconds(WorkerSession::kAhead);

@@ -205,6 +205,13 @@ void DrawAhead(Scenario* scenario) {
   scenario->ahead = OneOf(&random, aheads);
 }
 
+// In every third seed the last test takes longer.
+void DrawFinalTest(Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "final test"));
+  if (random.Below(3) != 0) return;
+  scenario->final_test_time = static_cast<SimTime>(random.Unit() * 5 * kSecond);
+}
+
 // What may end it sooner or later than its steps: its time, and a test that meets its target.
 void DrawEnd(Scenario* scenario) {
   RandomStream random(Key(scenario->seed, "end"));
@@ -320,6 +327,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawStops(messages, &scenario);
   DrawMore(messages, &scenario);
   DrawEnd(&scenario);
+  DrawFinalTest(&scenario);
   DrawAhead(&scenario);
   DrawDeaths(messages, &scenario);
   DrawBreaks(messages, &scenario);

@@ -48,6 +48,7 @@ Scenario Shrink(Scenario scenario, absl::FunctionRef<bool(const Scenario&)> fail
       [](Scenario* s) { s->checkpoint_time = 0; },
       [](Scenario* s) { s->job.evaluate_every = 0; },
       [](Scenario* s) { s->test_time = 0; },
+      [](Scenario* s) { s->final_test_time = 0; },
       [](Scenario* s) { s->held_back = 0; },
       [](Scenario* s) { s->pulls_ahead = false; },
       [](Scenario* s) { s->ahead = 0; },
