@@ -146,6 +146,21 @@ class ConvergenceTest(WithPrograms):
                       "called where evaluation.every says, and that its test returns accuracy", printed)
         self.assertIn("2 of 2 cells failed", printed)
 
+    def test_a_target_is_any_figure_of_the_scripts_test(self):
+        self.study("--processes", "--seeds", "1", "--out", "most", "--target", "eval/f1,at_most=0.99", FIGURE="f1")
+        self.study("--processes", "--seeds", "1", "--out", "least", "--target", "eval/f1,at_least=2", FIGURE="f1")
+        for study, reached in ("most", True), ("least", False):
+            for line in (self.folder / study / "results.jsonl").read_text().splitlines():
+                line = json.loads(line)
+                run = self.folder / study / "cells" / f"{line['mode']}-w2-s0" / "metrics.jsonl"
+                tests = [json.loads(text) for text in run.read_text().splitlines()]
+                values = [test["f1"] for test in tests if test["kind"] in ("eval", "test")]
+                self.assertIs(line["reached"], reached)
+                self.assertEqual(line["best"], (min if study == "most" else max)(values))
+                self.assertEqual(line["last"], values[-1])
+        report = (self.folder / "most" / "report.md").read_text()
+        self.assertIn("Which mode reaches eval/f1 of at most 0.99 first", report)
+
     def test_says_before_it_runs_what_cannot_work(self):
         for flags, sentence in (
                 ([], "the job's model is a script's, whose gradients cannot be simulated: add --processes"),

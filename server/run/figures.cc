@@ -120,8 +120,13 @@ Figure OtherFigure(absl::string_view name) {
   return {name, name, Unit::kNone, Use::kCurve, kOfTests, kNotLogged, 0, "", nullptr};
 }
 
+absl::string_view FigureOf(absl::string_view metric) {
+  if (!absl::ConsumePrefix(&metric, kOfEvaluation)) return "";
+  return metric == "loss" || metric == "accuracy" || IsFreeName(metric) ? metric : "";
+}
+
 std::optional<double> MetricOf(const MetricsLine& line, absl::string_view metric) {
-  const absl::string_view name = absl::StripPrefix(metric, kOfEvaluation);
+  const absl::string_view name = FigureOf(metric);
   if (name == "loss") return std::isnan(line.loss) ? std::nullopt : std::make_optional(line.loss);
   if (name == "accuracy") return line.accuracy;
   const auto other = line.others.find(std::string(name));
@@ -134,7 +139,7 @@ std::string MetricsIn(const MetricsLine& line) {
     metrics.push_back(absl::StrCat(kOfEvaluation, name));
   };
   for (const char* name : {"loss", "accuracy"}) {
-    if (MetricOf(line, name).has_value()) add(name);
+    if (MetricOf(line, absl::StrCat(kOfEvaluation, name)).has_value()) add(name);
   }
   for (const auto& [name, value] : line.others) {
     if (!std::isnan(value)) add(name);

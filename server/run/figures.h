@@ -97,6 +97,9 @@ bool IsFreeName(absl::string_view name);
 // A script's, a curve, of a name that must outlive it.
 Figure OtherFigure(absl::string_view name);
 
+// The name of the figure in a metric of tests, "f1" in "eval/f1"; empty where it is none: neither
+// loss, accuracy nor a free name.
+absl::string_view FigureOf(absl::string_view metric);
 // What the line tells of a metric of train.stop_when or checkpoint.keep_best, such as "eval/f1";
 // nothing where it does not, or tells of a loss that is no number.
 std::optional<double> MetricOf(const MetricsLine& line, absl::string_view metric);

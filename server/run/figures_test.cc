@@ -81,5 +81,13 @@ TEST(FiguresTest, AScriptsFiguresHaveFreeNames) {
   }
 }
 
+TEST(FiguresTest, AMetricOfTestsNamesAFigure) {
+  EXPECT_EQ(FigureOf("eval/loss"), "loss");
+  EXPECT_EQ(FigureOf("eval/f1"), "f1");
+  for (const char* none : {"f1", "loss", "eval/", "eval/step", "eval/f-1", "test/f1"}) {
+    EXPECT_EQ(FigureOf(none), "") << none;
+  }
+}
+
 }  // namespace
 }  // namespace rubato

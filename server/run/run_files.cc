@@ -19,7 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "common/base/boot_id.h"
 #include "common/base/bytes.h"
 #include "common/base/entropy.h"
@@ -70,8 +69,8 @@ std::string PartsFolder(const RunFolder& folder) {
 // before them; NaN where it tells no number.
 std::map<int64_t, double> TestsOf(const RunFolder& folder, absl::string_view metric) {
   std::map<int64_t, double> tests;
-  const std::string name(absl::StripPrefix(metric, "eval/"));
-  if (name != "loss" && name != "accuracy" && !IsFreeName(name)) return tests;
+  const std::string name(FigureOf(metric));
+  if (name.empty()) return tests;
   const absl::StatusOr<std::string> text = ReadSmallFile(folder.MetricsFile());
   if (!text.ok()) return tests;
   for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {

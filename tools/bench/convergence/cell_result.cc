@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "common/base/json.h"
 #include "common/base/max_count.h"
 #include "common/base/status.h"
@@ -58,13 +57,12 @@ nlohmann::ordered_json OrNull(std::optional<Number> value) {
 
 absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
                                                       const Target& target) {
-  const std::string metric(absl::StripPrefix(target.metric, "eval/"));
   const std::vector<double>* const samples = Find(curves, "train", "samples");
   const std::vector<double>* const seconds = Find(curves, "train", "time");
   std::vector<Evaluation> evaluations;
   const auto add = [&](const char* kind) {
     const std::vector<double>* const at = Find(curves, kind, "samples");
-    const std::vector<double>* const values = Find(curves, kind, metric);
+    const std::vector<double>* const values = Find(curves, kind, target.metric);
     if (samples == nullptr || seconds == nullptr || at == nullptr || values == nullptr) return;
     const std::vector<double>* const updates = Find(curves, kind, "updates");
     for (size_t i = 0; i < at->size(); ++i) {
@@ -83,13 +81,13 @@ absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
         return std::isnan(one.value);  // not told
       })) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the run has no ", target.metric,
+        "the run has no eval/", target.metric,
         " before its end: expected that job.evaluate is called where evaluation.every says, and "
         "that its test returns ",
-        metric));
+        target.metric));
   }
   if (evaluations.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("the run has no ", target.metric));
+    return absl::FailedPreconditionError(absl::StrCat("the run has no eval/", target.metric));
   }
   const size_t before_end = evaluations.size();
   if (target.is_script) add("test");
@@ -140,7 +138,7 @@ absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& tar
   }
   if (!blocks.empty()) result.updates = ClampedCount(NumberAt(blocks[0], "updates"));
   if (updates > 0) result.staleness = staleness / updates;
-  const char* const test = target.higher_is_better ? "test_accuracy" : "test_loss";
+  const std::string test = absl::StrCat("test_", target.metric);
   if (!target.is_script && summary.contains(test) && summary[test].is_number())
     result.test = summary[test];
   return result;

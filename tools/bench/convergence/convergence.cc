@@ -307,7 +307,8 @@ Flags FlagsOf(Options* options) {
             "sync, async, bounded,staleness=N, or several for parts of the training: "
             "sync@12%+async; may be repeated, and two are needed");
   flags.Add("target", &options->target, "METRIC=VALUE",
-            "the target: eval/accuracy=0.88 or eval/loss=0.3, on the validation split");
+            "the target: eval/accuracy=0.88 or eval/loss=0.3, on the validation split; or another "
+            "figure of a script's tests: eval/f1,at_least=0.9 or eval/error,at_most=0.1");
   flags.Add("baseline", &study.baseline, "MODE",
             "the mode that the others are compared with; default: the first");
   flags.Add("seeds", &study.seeds, "N", "runs of each mode, 20 at most");

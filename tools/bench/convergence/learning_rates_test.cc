@@ -13,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kAccuracy[] = "eval/accuracy";
+constexpr char kAccuracy[] = "accuracy";
 
 TEST(BestRateTest, TheFastestOfThoseWithTheFewestMisses) {
   const Target target = {kAccuracy, 0.9, true};
@@ -23,12 +23,12 @@ TEST(BestRateTest, TheFastestOfThoseWithTheFewestMisses) {
 
 TEST(BestRateTest, TheNearestWhereNoneReachesTheTarget) {
   EXPECT_EQ(BestRate({{3, 3, 5, 0.5}, {3, 3, 50, 0.6}}, {kAccuracy, 0.9, true}), 1u);
-  EXPECT_EQ(BestRate({{3, 3, 5, 0.5}, {3, 3, 50, 0.6}}, {"eval/loss", 0.1, false}), 0u);
+  EXPECT_EQ(BestRate({{3, 3, 5, 0.5}, {3, 3, 50, 0.6}}, {"loss", 0.1, false}), 0u);
 }
 
 // A run that diverged has no metric, which is less than any loss.
 TEST(BestRateTest, NoneThatDivergesWhereNoneReachesTheTarget) {
-  const Target loss = {"eval/loss", 0.1, false};
+  const Target loss = {"loss", 0.1, false};
   EXPECT_EQ(BestRate({{3, 3, 5, 0, 3}, {3, 3, 50, 0.6, 0}, {3, 3, 50, 0.5, 1}}, loss), 1u);
   EXPECT_EQ(BestRate({{3, 3, 50, 0.6, 0}, {3, 3, 5, 0, 3}}, loss), 0u);
 }

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "common/base/json.h"
 #include "tools/bench/convergence/band.h"
 #include "tools/bench/convergence/learning_rates.h"
@@ -79,7 +78,7 @@ std::vector<Group> GroupsOf(const Study& study, const std::vector<DoneCell>& cel
 namespace {
 
 std::string TargetText(const Target& target) {
-  return absl::StrFormat("%s %s %g", target.metric,
+  return absl::StrFormat("eval/%s %s %g", target.metric,
                          target.higher_is_better ? "of at least" : "of at most", target.value);
 }
 
@@ -162,9 +161,9 @@ std::string QualityText(const ModeVerdict& verdict, const Target& target) {
   if (verdict.quality == Finding::kCannotTell) return "";
   const auto [low, high] = verdict.quality_difference;
   const bool is_better = verdict.quality == Finding::kMore;
-  return absl::StrFormat("; at the end its %s is %s by %.3g to %.3g",
-                         absl::StripPrefix(target.metric, "eval/"), is_better ? "better" : "worse",
-                         is_better ? low : -high, is_better ? high : -low);
+  return absl::StrFormat("; at the end its %s is %s by %.3g to %.3g", target.metric,
+                         is_better ? "better" : "worse", is_better ? low : -high,
+                         is_better ? high : -low);
 }
 
 // "and 0.5 times the computing time "; "" for the first scale.
@@ -421,7 +420,7 @@ ReportTable TableOf(const Study& study, const std::vector<Group>& groups) {
                   "seconds",
                   "samples",
                   "speed beside the baseline",
-                  absl::StrCat(absl::StripPrefix(study.target.metric, "eval/"), " at the end"),
+                  absl::StrCat(study.target.metric, " at the end"),
                   "of the test split",
                   "staleness"};
   for (const Group& group : groups) {

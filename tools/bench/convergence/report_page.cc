@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "common/base/json.h"
 #include "common/consistency/ledger.h"
 #include "tools/bench/convergence/band.h"
@@ -174,7 +173,7 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
       {"verdicts", Verdicts(study, cells)},
       {"conditions", Conditions(study)},
       {"seconds", study.processes ? "seconds" : "virtual seconds"},
-      {"metric", std::string(absl::StripPrefix(study.target.metric, "eval/"))},
+      {"metric", study.target.metric},
       {"target", study.target.value},
       {"modes", study.modes},
       {"speeds", study.speeds},

@@ -22,7 +22,7 @@ class ReportPageTest : public ::testing::Test {
   ReportPageTest() {
     study_.modes = {"sync", "async"};
     study_.baseline = "sync";
-    study_.target = {"eval/accuracy", 0.5, true};
+    study_.target = {"accuracy", 0.5, true};
     study_.compute = "3ms";
     study_.compute_scales = {1, 2};
     study_.seeds = 7;

@@ -25,7 +25,7 @@ class ReportTest : public ::testing::Test {
   ReportTest() {
     study_.modes = {"sync", "async"};
     study_.baseline = "sync";
-    study_.target = {"eval/accuracy", 0.9, true};
+    study_.target = {"accuracy", 0.9, true};
     for (size_t mode = 0; mode < 2; ++mode) {
       for (int seed = 0; seed < 10; ++seed) {
         CellResult result;
@@ -273,7 +273,7 @@ class ReadCellTest : public ::testing::Test {
   }
 
   const std::string folder_;
-  const Target target_ = {"eval/accuracy", 0.7, true};
+  const Target target_ = {"accuracy", 0.7, true};
 };
 
 TEST_F(ReadCellTest, HasWhatTheSummaryTells) {
@@ -305,13 +305,13 @@ TEST_F(ReadCellTest, AScriptsTestAtTheEndIsItsLastEvaluation) {
         "{\"kind\":\"test\",\"step\":2,\"samples\":100,\"time\":11,\"accuracy\":0.9}\n");
   Write("summary.json", "{\"seconds\":10,\"digest\":\"d\",\"test_accuracy\":0.9}");
   const absl::StatusOr<CellResult> result =
-      ReadCell(folder_, {"eval/accuracy", 0.7, true, /*is_script=*/true});
+      ReadCell(folder_, {"accuracy", 0.7, true, /*is_script=*/true});
   RUBATO_ASSERT_OK(result);
   EXPECT_DOUBLE_EQ(result->outcome.samples, 75);
   EXPECT_DOUBLE_EQ(result->outcome.seconds, 7.5);
   EXPECT_THAT(result->outcome.last, ::testing::Optional(0.9));
   EXPECT_EQ(result->test, std::nullopt);
-  EXPECT_THAT(ReadCell(folder_, {"eval/loss", 0.3, false, /*is_script=*/true}),
+  EXPECT_THAT(ReadCell(folder_, {"loss", 0.3, false, /*is_script=*/true}),
               IsError(absl::StatusCode::kFailedPrecondition,
                       HasSubstr("no eval/loss before its end: expected that job.evaluate")));
 }
@@ -351,7 +351,7 @@ TEST(OutcomeOfTest, TrainingTimeIsThatOfTheLinesAroundIt) {
       "{\"kind\":\"train\",\"step\":3,\"samples\":150,\"time\":25,\"loss\":1}\n"
       "{\"kind\":\"train\",\"step\":4,\"samples\":200,\"time\":30,\"loss\":1}\n"
       "{\"kind\":\"eval\",\"step\":4,\"samples\":200,\"time\":99,\"loss\":1,\"accuracy\":0.9}\n");
-  const Target target = {"eval/accuracy", 0.7, true};
+  const Target target = {"accuracy", 0.7, true};
   const absl::StatusOr<std::vector<Evaluation>> evaluations = EvaluationsOf(curves, target);
   RUBATO_ASSERT_OK(evaluations);
   const RunOutcome outcome = OutcomeOf(*evaluations, target);
@@ -370,7 +370,7 @@ TEST(OutcomeOfTest, ALastTestWithoutTheMetricIsNone) {
       "{\"kind\":\"train\",\"step\":2,\"samples\":200,\"time\":20,\"loss\":1}\n"
       "{\"kind\":\"eval\",\"step\":2,\"samples\":200,\"time\":21,\"loss\":1,\"accuracy\":0.9}\n"
       "{\"kind\":\"test\",\"step\":2,\"samples\":200,\"time\":22,\"loss\":1,\"f1\":0.9}\n");
-  const Target target = {"eval/accuracy", 0.7, true, /*is_script=*/true};
+  const Target target = {"accuracy", 0.7, true, /*is_script=*/true};
   const absl::StatusOr<std::vector<Evaluation>> evaluations = EvaluationsOf(curves, target);
   RUBATO_ASSERT_OK(evaluations);
   EXPECT_TRUE(OutcomeOf(*evaluations, target).reached);
@@ -379,7 +379,7 @@ TEST(OutcomeOfTest, ALastTestWithoutTheMetricIsNone) {
 TEST(OutcomeOfTest, AScriptThatLogsNoLossTellsNoTimes) {
   const RunCurves curves = ParseCurves(
       "{\"kind\":\"eval\",\"step\":1,\"samples\":100,\"time\":11,\"loss\":1,\"accuracy\":0.5}\n");
-  EXPECT_THAT(EvaluationsOf(curves, {"eval/accuracy", 0.7, true, /*is_script=*/true}),
+  EXPECT_THAT(EvaluationsOf(curves, {"accuracy", 0.7, true, /*is_script=*/true}),
               IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("calls job.log")));
 }
 

@@ -24,6 +24,7 @@
 #include "common/job/job.h"
 #include "common/pace/quantity.h"
 #include "common/pace/speeds.h"
+#include "server/run/figures.h"
 #include "tools/bench/convergence/mode_yaml.h"
 #include "tools/bench/convergence/sign_flip.h"
 #include "tools/simulator/timing_model.h"
@@ -186,21 +187,44 @@ absl::Status CheckStudy(const Study& study) {
   return CheckDistinct("--learning-rates", rates);
 }
 
+// As of train.stop_when.
+constexpr char kAtLeast[] = ",at_least", kAtMost[] = ",at_most";
+
+bool HigherIsBetter(absl::string_view metric) { return metric == "accuracy"; }
+
+bool IsOfScriptsAlone(const Target& target) {
+  return target.metric != "accuracy" && target.metric != "loss";
+}
+
 }  // namespace
 
 absl::StatusOr<Target> ParseTarget(absl::string_view text) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+  absl::string_view metric = parts.first;
+  const bool is_least = absl::ConsumeSuffix(&metric, kAtLeast);
+  const bool is_most = !is_least && absl::ConsumeSuffix(&metric, kAtMost);
   Target target;
-  target.metric = parts.first;
-  target.higher_is_better = target.metric == "eval/accuracy";
-  if ((!target.higher_is_better && target.metric != "eval/loss") ||
+  target.metric = std::string(FigureOf(metric));
+  target.higher_is_better = is_least || (!is_most && HigherIsBetter(target.metric));
+  if (target.metric.empty() || (!is_least && !is_most && IsOfScriptsAlone(target)) ||
       !absl::SimpleAtod(parts.second, &target.value) || !std::isfinite(target.value) ||
-      (target.higher_is_better && (target.value <= 0 || target.value > 1))) {
+      (target.metric == "accuracy" && (target.value <= 0 || target.value > 1))) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--target: found ", text,
-        ", expected eval/accuracy=NUMBER, above 0 and at most 1, or eval/loss=NUMBER"));
+        ", expected eval/accuracy=NUMBER, above 0 and at most 1, eval/loss=NUMBER or, of another "
+        "figure of a script's tests, eval/NAME,at_least=NUMBER or eval/NAME,at_most=NUMBER"));
   }
   return target;
+}
+
+std::string TargetFlag(const Target& target) {
+  const bool is_told =
+      IsOfScriptsAlone(target) || target.higher_is_better != HigherIsBetter(target.metric);
+  return absl::StrCat("eval/", target.metric,
+                      !is_told                  ? ""
+                      : target.higher_is_better ? kAtLeast
+                                                : kAtMost,
+                      "=", target.value);
 }
 
 namespace {
@@ -262,7 +286,11 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
   }
   if (study.target.is_script) {
     RUBATO_RETURN_IF_ERROR(CheckScriptTests(job));
-  } else if (study.target.metric == "eval/accuracy" && !IsClassification(job.loss().name())) {
+  } else if (IsOfScriptsAlone(study.target)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--target: found ", TargetFlag(study.target),
+                     ", expected eval/accuracy or eval/loss: other figures are of scripts' tests"));
+  } else if (study.target.metric == "accuracy" && !IsClassification(job.loss().name())) {
     return absl::InvalidArgumentError(
         "--target: found eval/accuracy, expected eval/loss=NUMBER: the job has no classes");
   }
@@ -421,7 +449,7 @@ absl::StatusOr<std::string> StudyJson(const Study& study) {
   json["workers"] = study.workers;
   if (!study.learning_rates.empty()) json["learning_rates"] = study.learning_rates;
   json["seeds"] = study.seeds;
-  json["target"] = absl::StrCat(study.target.metric, "=", study.target.value);
+  json["target"] = TargetFlag(study.target);
   json["evaluations"] = study.evaluations;
   if (study.processes) json["processes"] = true;
   json["speeds"] = study.speeds;

@@ -56,8 +56,11 @@ struct Cell {
   std::vector<std::string> arguments;  // of `rubato`, without --run-dir
 };
 
-// "eval/accuracy=0.88" or "eval/loss=0.3".
+// "eval/accuracy=0.88" or "eval/loss=0.3"; or of any figure, and with its direction,
+// "eval/f1,at_least=0.9" or "eval/error,at_most=0.1".
 absl::StatusOr<Target> ParseTarget(absl::string_view text);
+// The text of it, without a direction that goes without saying.
+std::string TargetFlag(const Target& target);
 
 // Where modes are compared: "8 workers", and "8 workers at speeds exponential" if there are
 // several.

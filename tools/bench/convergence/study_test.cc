@@ -42,6 +42,27 @@ TEST(ParseTargetTest, AccuracyAndLoss) {
   }
 }
 
+TEST(ParseTargetTest, AnotherFigureSaysWhichWayItIsBetter) {
+  for (const auto& [text, higher_is_better] : {std::pair("eval/f1,at_least=0.9", true),
+                                               {"eval/word_errors,at_most=-2.5", false},
+                                               {"eval/loss=0.3", false},
+                                               {"eval/accuracy=0.88", true},
+                                               {"eval/loss,at_least=0.3", true}}) {
+    const absl::StatusOr<Target> target = ParseTarget(text);
+    RUBATO_ASSERT_OK(target);
+    EXPECT_EQ(target->higher_is_better, higher_is_better) << text;
+    EXPECT_EQ(TargetFlag(*target), text);
+  }
+  EXPECT_THAT(ParseTarget("eval/loss,at_most=0.3").value().metric, "loss");
+  EXPECT_EQ(TargetFlag(ParseTarget("eval/loss,at_most=0.3").value()), "eval/loss=0.3");
+  for (const char* text : {"eval/f1=0.9", "f1,at_least=0.9", "eval/,at_least=1",
+                           "eval/step,at_least=10", "eval/f-1,at_least=1", "eval/f1,at_least=x",
+                           "eval/accuracy,at_most=2", "eval/f1,above=1"}) {
+    EXPECT_THAT(ParseTarget(text), IsError(absl::StatusCode::kInvalidArgument,
+                                           HasSubstr("eval/NAME,at_least=NUMBER")));
+  }
+}
+
 class CellsOfTest : public ::testing::Test {
  protected:
   CellsOfTest() {
@@ -54,7 +75,7 @@ class CellsOfTest : public ::testing::Test {
     study_.modes = {"sync", "async"};
     study_.baseline = "sync";
     study_.seeds = 3;
-    study_.target = {"eval/accuracy", 0.8, true};
+    study_.target = {"accuracy", 0.8, true};
     study_.compute_scales = {1};
   }
 
@@ -174,6 +195,9 @@ TEST_F(CellsOfTest, RefusesWhatCannotBeCompared) {
   EXPECT_THAT(refusal(), HasSubstr("train.until is a time"));
   study_.set = {"loss=mse"};
   EXPECT_THAT(refusal(), HasSubstr("--target: found eval/accuracy, expected eval/loss=NUMBER"));
+  study_ = sound;
+  study_.target = {"f1", 0.8, true};
+  EXPECT_THAT(refusal(), HasSubstr("--target: found eval/f1,at_least=0.8, expected eval/accuracy"));
 }
 
 TEST_F(CellsOfTest, RefusesWhatEachRunWouldBeRefusedFor) {

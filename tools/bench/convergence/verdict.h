@@ -26,7 +26,7 @@ struct RunOutcome {
 
 // The metric that is judged, and where its target is.
 struct Target {
-  std::string metric;  // "eval/accuracy" or "eval/loss"
+  std::string metric;  // "accuracy", "loss" or another figure of a script's tests
   double value = 0;
   bool higher_is_better = true;
   // The job's model is a script's (IsScript), which decides when a run is evaluated, and on what;

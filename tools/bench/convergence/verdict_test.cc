@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Speed = ModeVerdict::Speed;
 
-const Target kAccuracy = {"eval/accuracy", 0.9, true};
+const Target kAccuracy = {"accuracy", 0.9, true};
 
 RunOutcome Reached(double seconds, double last = 0.92, double samples = 1000) {
   return {seconds, samples, true, last, last};
@@ -167,7 +167,7 @@ TEST(JudgeTest, FasterAndWorse) {
   EXPECT_EQ(verdict.quality, Finding::kLess);
   EXPECT_LT(verdict.quality_difference.second, 0);
   // Of a loss, lower is better.
-  EXPECT_EQ(Judge(modes, 0, 0, {"eval/loss", 0.95, false})[1].quality, Finding::kMore);
+  EXPECT_EQ(Judge(modes, 0, 0, {"loss", 0.95, false})[1].quality, Finding::kMore);
 }
 
 TEST(JudgeTest, RunsThatDivergedAreMissesAndLeftOutOfTheQuality) {
@@ -214,7 +214,7 @@ TEST(OutcomeOfTest, AMissHasTheRunsEnd) {
 }
 
 TEST(OutcomeOfTest, OfALossLowerIsBetter) {
-  const RunOutcome outcome = OutcomeOf({{10, 100, 2.0}, {20, 200, 1.0}}, {"eval/loss", 1.5, false});
+  const RunOutcome outcome = OutcomeOf({{10, 100, 2.0}, {20, 200, 1.0}}, {"loss", 1.5, false});
   EXPECT_TRUE(outcome.reached);
   EXPECT_DOUBLE_EQ(outcome.seconds, 15);
   EXPECT_EQ(outcome.best, 1.0);
@@ -228,7 +228,7 @@ TEST(OutcomeOfTest, WhatIsNotFiniteReachesNothing) {
   EXPECT_EQ(outcome.best, 0.5);
   EXPECT_EQ(outcome.seconds, 20);
   // Of a loss nothing is lower than a value that is none.
-  const Target loss = {"eval/loss", 0.3, false};
+  const Target loss = {"loss", 0.3, false};
   EXPECT_EQ(OutcomeOf({{10, 100, kNan}, {20, 200, 2.0}}, loss).best, 2.0);
 }
 
