@@ -124,6 +124,7 @@ class Model {
     return device_step_ != nullptr ? device_step_->copied_bytes() : 0;
   }
 
+  bool is_on_device() const { return device_step_ != nullptr; }
   // Whether all of the last gradient that `ready` was told of is known to be finite.
   bool is_known_finite() const { return device_step_ != nullptr && device_step_->is_finite(); }
 

@@ -5,6 +5,7 @@
 namespace rubato {
 
 PinMemory PinIn(std::vector<Model*> models) {
+  if (!models.front()->is_on_device()) return nullptr;
   return [models = std::move(models)](void* memory, int64_t bytes) -> std::shared_ptr<const void> {
     auto pins = std::make_shared<std::vector<std::shared_ptr<const void>>>();
     for (Model* model : models) {

@@ -9,7 +9,7 @@
 
 namespace rubato {
 
-// By the devices of all of the models, which must outlive it.
+// By the devices of all of the models, which must outlive it; empty if these are on the CPU.
 PinMemory PinIn(std::vector<Model*> models);
 
 }  // namespace rubato

@@ -44,15 +44,20 @@ Dataset MakeData(RandomStream* random) {
   return Dataset(examples, Normalization{{0.0f}, {1.0f}});
 }
 
-// Units with other parameters each, written where the ones before were.
-Found Train(const Case& c) {
-  RandomStream random(Key(1, "test"));
-  const Dataset data = MakeData(&random);
+proto::Model MakeModel() {
   proto::Model config;
   google::protobuf::TextFormat::ParseFromString(
       "layers { flatten {} } layers { linear { out_features: 4 bias: true } } layers { relu {} } "
       "layers { linear { out_features: 3 bias: true } }",
       &config);
+  return config;
+}
+
+// Units with other parameters each, written where the ones before were.
+Found Train(const Case& c) {
+  RandomStream random(Key(1, "test"));
+  const Dataset data = MakeData(&random);
+  const proto::Model config = MakeModel();
   std::vector<std::unique_ptr<Model>> models;
   std::vector<Model*> lanes;
   const Keeping keeping{WaitingSums(kLeaves, c.lanes), c.exchanges ? Slices::Spare(c.lanes) : 0};
@@ -94,6 +99,14 @@ Found Train(const Case& c) {
   found.copied = exchange != nullptr ? exchange->copied_bytes() : 0;
   for (const Model* lane : lanes) found.copied += lane->copied_bytes();
   return found;
+}
+
+// By which a worker sees that it computes on the CPU, and sends its gradients by the thread that
+// has them in its caches.
+TEST(PinMemory, IsEmptyWithoutDevices) {
+  const std::unique_ptr<Model> model = *Model::Create(MakeModel(), {1, 2, 3}, {3}, kBatch / kLeaves,
+                                                      DType::kFloat32, Purpose::kTraining, nullptr);
+  EXPECT_EQ(PinIn({model.get()}), nullptr);
 }
 
 TEST(PinMemory, HasDevicesCopyWhatTheHostDoesNot) {
