@@ -35,7 +35,9 @@ constexpr Figure kFigures[] = {
      "of a block: in sync steps, on arrival contributions",
      [](const Line& line) -> Value { return line.unit; }},
     {"time", "Time", Unit::kSeconds, Use::kAxis, kOfTests, kNotLogged, 0,
-     "since the start of training", [](const Line& line) -> Value { return line.time; }},
+     "since the start of training, when the last step was computed or the test ended; the line "
+     "before's where that is later, as workers tell of steps some milliseconds late",
+     [](const Line& line) -> Value { return line.time; }},
     {"loss", "Loss", Unit::kNone, Use::kCurve, kOfTests, kLogged, 6,
      "mean over the samples since the last line, or over the split",
      [](const Line& line) -> Value { return line.loss; }},
@@ -47,7 +49,8 @@ constexpr Figure kFigures[] = {
     {"learning_rate", "Learning rate", Unit::kNone, Use::kCurve, kOfTrainingOnly, kNotLogged, 0,
      "of the last update", [](const Line& line) -> Value { return line.learning_rate; }},
     {"samples_per_second", "Samples per second", Unit::kSamplesPerSecond, Use::kCurve,
-     kOfTrainingOnly, kLogged, 2, "since the last line",
+     kOfTrainingOnly, kLogged, 2,
+     "since the last line that is 0.1 s or more before, or the beginning",
      [](const Line& line) -> Value { return line.samples_per_second; }},
     {"staleness", "Staleness", Unit::kCount, Use::kCurve, kOfTrainingOnly, kLogged, 0,
      "versions between the one that a gradient was computed at and the one that it was applied "

@@ -50,7 +50,7 @@ struct MetricsLine {
   std::map<std::string, double> others;  // that a script's test has found, by their free names
   // Of training lines only:
   double learning_rate = 0;       // of the last update
-  double samples_per_second = 0;  // since the last line
+  double samples_per_second = 0;  // since the last line that is 0.1 s or more before
   double staleness = 0;           // mean over updates and blocks
   int64_t pushed_bytes = 0;       // of workers' payloads, since the last line
   int64_t pulled_bytes = 0;

@@ -12,6 +12,10 @@ namespace {
 // Whoever watches sees something. Seconds.
 constexpr double kLongestWindow = 5;
 
+// Of a speed, where a run is as long: what workers hold back for up to ControlClient::kHeldFor (20
+// ms) is then a fifth of it at most, even where one tells of more than another.
+constexpr absl::Duration kLeastSpan = absl::Milliseconds(100);
+
 }  // namespace
 
 Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now)
@@ -26,7 +30,9 @@ Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time st
       start_(start),
       begun_(now),
       last_(now),
-      window_start_(now) {}
+      computed_(now),
+      window_start_(now),
+      marks_({{now, 0}}) {}
 
 void Metrics::Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule,
                     int64_t units, int64_t samples, int64_t origin_steps) {
@@ -130,6 +136,7 @@ void Metrics::CatchUp(int64_t units, absl::Time now, std::vector<MetricsLine>* l
 void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl::Time at,
                         std::vector<MetricsLine>* lines) {
   last_ = std::max(last_, at);
+  computed_ = std::max(computed_, at);
   double loss = 0;
   int64_t samples = 0;
   for (const Leaf& leaf : leaves) {
@@ -143,13 +150,13 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   const int64_t before = samples_;
   last_seconds_ = Seconds(last_);
   window_loss_ += loss;
-  window_samples_ += samples;
+  told_samples_ += samples;
   window_staleness_ += staleness;
   samples_ += samples;
   ++units_;
   ++window_units_;
   last_rate_ = learning_rate_.At(before) * policy_->RateOf(samples);
-  if (IsLineDue(before)) CloseWindow(last_, lines);
+  if (IsLineDue(before)) AddLine(lines);
 }
 
 bool Metrics::IsLineDue(int64_t samples_before) const {
@@ -165,29 +172,41 @@ bool Metrics::IsLineDue(int64_t samples_before) const {
 }
 
 void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
-  if (window_told_ == 0) return;
   last_ = std::max(last_, now);
+  computed_ = last_;
+  AddLine(lines);
+}
+
+double Metrics::Speed() {
+  while (marks_.size() > 1 && marks_[1].time <= computed_ - kLeastSpan) marks_.pop_front();
+  const Mark& begin = marks_.front();
+  const double seconds = absl::ToDoubleSeconds(computed_ - begin.time);
+  const double samples = static_cast<double>(told_samples_ - begin.samples);
+  marks_.push_back({computed_, told_samples_});
+  return seconds > 0 ? samples / seconds : 0;
+}
+
+void Metrics::AddLine(std::vector<MetricsLine>* lines) {
+  if (window_told_ == 0) return;
   MetricsLine line;
   line.unit = units_;
   line.step = steps();
   line.samples = samples_;
   line.epoch = static_cast<double>(samples_) / samples_per_epoch_;
-  line.time = Seconds(now);
+  line.time = Seconds(last_);
   line.loss = window_loss_ / window_told_;
   if (window_judged_ > 0) line.accuracy = window_correct_ / window_judged_;
   line.learning_rate = last_rate_;
-  const double seconds = absl::ToDoubleSeconds(now - window_start_);
-  // Several that were told of late may be of one moment.
-  if (seconds > 0) last_speed_ = window_samples_ / seconds;
-  line.samples_per_second = last_speed_;
+  line.samples_per_second = Speed();
   line.staleness = window_staleness_ / window_units_;
   line.pushed_bytes = std::exchange(window_pushed_, 0);
   line.pulled_bytes = std::exchange(window_pulled_, 0);
   line.overlap = std::exchange(window_overlap_, {});
   lines->push_back(line);
 
-  window_start_ = now;
-  window_units_ = window_samples_ = window_told_ = 0;
+  window_start_ = last_;
+  window_units_ = 0;
+  window_told_ = 0;
   window_loss_ = window_correct_ = window_judged_ = window_staleness_ = 0;
 }
 

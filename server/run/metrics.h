@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -137,6 +138,11 @@ class Metrics {
                  std::vector<MetricsLine>* lines);
   // After the last unit, before which `samples_before` samples were done.
   bool IsLineDue(int64_t samples_before) const;
+  // Of what has been counted since the last line, if anything, at last_.
+  void AddLine(std::vector<MetricsLine>* lines);
+  // Samples a second until computed_, since the last line that is long enough before, or the
+  // beginning. Once a line.
+  double Speed();
 
   std::shared_ptr<const Policy> policy_;
   bool sync_ = true;  // a unit is a step, of which several workers tell
@@ -152,6 +158,7 @@ class Metrics {
   const absl::Time start_;
   const absl::Time begun_;  // by this process
   absl::Time last_;         // of a unit, or a line: time does not go back
+  absl::Time computed_;     // of a unit; a test may be told before units that were done earlier
 
   // Of the whole run.
   int64_t samples_before_ = 0;
@@ -168,13 +175,19 @@ class Metrics {
   double window_loss_ = 0;
   double window_correct_ = 0;
   double window_judged_ = 0;
-  int64_t window_samples_ = 0;
   double window_told_ = 0;  // samples whose loss is known
   double window_staleness_ = 0;
   int64_t window_pushed_ = 0, window_pulled_ = 0;  // bytes
   Overlap window_overlap_;
-  double last_rate_ = 0;   // of the last unit
-  double last_speed_ = 0;  // of the last line: samples a second
+  double last_rate_ = 0;  // of the last unit
+
+  // Where lines were: what their speeds are measured from.
+  struct Mark {
+    absl::Time time;
+    int64_t samples = 0;  // told, as told_samples_
+  };
+  std::deque<Mark> marks_;
+  int64_t told_samples_ = 0;  // by this process
 };
 
 }  // namespace rubato

@@ -175,7 +175,7 @@ TEST_F(MetricsTest, AStepWasDoneWhenItsLastPartWasComputed) {
   EXPECT_DOUBLE_EQ(lines_[0].time, 0.005);
   EXPECT_DOUBLE_EQ(lines_[1].time, 0.010);
   EXPECT_DOUBLE_EQ(lines_[2].time, 0.025);
-  EXPECT_DOUBLE_EQ(lines_[2].samples_per_second, 40 / 0.015);
+  EXPECT_DOUBLE_EQ(lines_[2].samples_per_second, 120 / 0.025);
   EXPECT_DOUBLE_EQ(metrics.last_seconds(), 0.025);
 }
 
@@ -189,11 +189,50 @@ TEST_F(MetricsTest, TimeDoesNotGoBackFromLineToLine) {
   ASSERT_EQ(lines_.size(), 3u);
   EXPECT_DOUBLE_EQ(lines_[1].time, 0.050);
   EXPECT_DOUBLE_EQ(lines_[2].time, 0.060);
-  EXPECT_DOUBLE_EQ(lines_[2].samples_per_second, 40 / 0.010);
-  // Told of at the same moment: as fast as the one before.
-  for (const int64_t leaf : {0, 1}) metrics.OnProgress(Told(3, leaf, 20), at(60), &lines_);
-  EXPECT_DOUBLE_EQ(lines_[3].time, 0.060);
-  EXPECT_DOUBLE_EQ(lines_[3].samples_per_second, 40 / 0.010);
+  EXPECT_DOUBLE_EQ(lines_[1].samples_per_second, 80 / 0.040);  // however late it is told
+}
+
+// Worker 1 tells of 25 contributions at once, a test ends, and worker 0 tells of as many of the
+// same time: each has computed one a millisecond.
+TEST_F(MetricsTest, ASpeedIsOfAHundredMillisecondsAtLeast) {
+  Metrics metrics = Begun(/*sync=*/false);
+  const auto at = [this](int milliseconds) { return now_ + absl::Milliseconds(milliseconds); };
+  int64_t unit = 0;
+  for (int end = 25; end <= 500; end += 25) {
+    for (const int64_t worker : {1, 0}) {
+      if (worker == 0) metrics.OnEvaluation(proto::EvaluationResult(), at(end + 2));
+      for (int step = end - 24; step <= end; ++step) {
+        metrics.OnProgress(Told(unit++, worker, 20), at(step), &lines_);
+      }
+    }
+  }
+  ASSERT_EQ(lines_.size(), 500u);
+  double last = 0;
+  for (const MetricsLine& line : lines_) {
+    EXPECT_GE(line.time, last);
+    last = line.time;
+    if (line.time < 0.1) continue;
+    EXPECT_GE(line.samples_per_second, 30'000) << line.time;
+    EXPECT_LE(line.samples_per_second, 50'000) << line.time;
+  }
+}
+
+TEST_F(MetricsTest, TheSpeedOfALineThatIsLongAfterTheOneBeforeIsFromThereOn) {
+  Metrics metrics = Begun(/*sync=*/true);
+  const auto tell = [&](int64_t unit, absl::Duration after) {
+    for (const int64_t leaf : {0, 1}) {
+      metrics.OnProgress(Told(unit, leaf, 20), now_ + after, &lines_);
+    }
+  };
+  tell(0, absl::Milliseconds(10));
+  tell(1, absl::Milliseconds(1010));
+  tell(2, absl::Milliseconds(1050));
+  tell(3, absl::Milliseconds(1510));
+  ASSERT_EQ(lines_.size(), 4u);
+  EXPECT_DOUBLE_EQ(lines_[0].samples_per_second, 40 / 0.01);
+  EXPECT_DOUBLE_EQ(lines_[1].samples_per_second, 40 / 1.0);
+  EXPECT_DOUBLE_EQ(lines_[2].samples_per_second, 80 / 1.04);
+  EXPECT_DOUBLE_EQ(lines_[3].samples_per_second, 40 / 0.46);
 }
 
 // One member may be ahead of what another has told of, but not without bound.
