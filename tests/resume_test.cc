@@ -109,6 +109,21 @@ TEST_F(ResumeTest, ScheduledCheckpointsAreOfTheirStepsAndTheCurveGoesOn) {
   for (size_t i = 0; i < full.size(); ++i) EXPECT_EQ(full[i]["loss"], again[i]["loss"]) << i;
 }
 
+TEST_F(ResumeTest, TimeGoesOnOverARunThatHadNothingLeftToTrain) {
+  Train("first", {"train.until={steps: 20}"});
+  const Process::Result nothing = Resume("first", "nothing", {"train.until={steps: 20}"});
+  EXPECT_EQ(nothing.code, 0) << nothing.err;
+  EXPECT_THAT(nothing.err, HasSubstr("nothing is left to train"));
+  const Process::Result more = Resume("nothing", "more", {"train.until={steps: 40}"});
+  EXPECT_EQ(more.code, 0) << more.err;
+  double last = 0;
+  for (const auto& line : Metrics("more", "train")) {
+    EXPECT_GE(line["time"].get<double>(), last);
+    last = line["time"];
+  }
+  EXPECT_GT(Summary("more")["seconds"].get<double>(), Metrics("first", "train").back()["time"]);
+}
+
 TEST_F(ResumeTest, AnInterruptedRunLeavesACheckpointAndExitsWithItsSignal) {
   for (const bool async : {false, true}) {
     for (const int number : {SIGINT, SIGTERM}) {

@@ -31,6 +31,7 @@ Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time st
       begun_(now),
       last_(now),
       computed_(now),
+      last_seconds_(Seconds(now)),
       window_start_(now),
       marks_({{now, 0}}) {}
 

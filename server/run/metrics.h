@@ -103,7 +103,8 @@ class Metrics {
   std::vector<int64_t> MissingLeaves() const;
   int64_t samples() const { return samples_; }
   int64_t new_samples() const { return samples_ - samples_before_; }  // by this process
-  double last_seconds() const { return last_seconds_; }               // when a unit was last done
+  // When a unit was last done, or this process began.
+  double last_seconds() const { return last_seconds_; }
   const Overlap& overlap() const { return overlap_; }
   // By rank; none where nobody has told.
   std::vector<WorkerTime> WorkerTimes(absl::Time now) const;
@@ -162,7 +163,7 @@ class Metrics {
 
   // Of the whole run.
   int64_t samples_before_ = 0;
-  double last_seconds_ = 0;
+  double last_seconds_;
   int64_t units_ = 0;
   int64_t samples_ = 0;
   std::map<int64_t, Unit> open_;  // sync: steps of which parts are missing
