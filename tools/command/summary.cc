@@ -152,10 +152,12 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
       : summary.contains("validation_loss")
           ? absl::StrCat("validation loss ", validation_loss, "\n")
           : "";
-  // Nobody trains where nothing was left to train.
+  // Of the whole run, as samples and seconds are. Nobody trains where nothing was left to train.
+  const double seconds = NumberAt(summary, "seconds");
   const std::string speed =
       NumberAt(summary, "samples_per_second") > 0
-          ? absl::StrCat("speed          ", Number(summary, "samples_per_second", 0),
+          ? absl::StrCat("speed          ",
+                         seconds > 0 ? Number(summary, "samples", 0, 1 / seconds) : kUnknown,
                          " samples/s  (", Number(summary, "samples", 0), " samples, ",
                          Number(summary, "steps", 0), " steps, ", Number(summary, "seconds", 1),
                          " s)\n")
