@@ -126,7 +126,7 @@ TEST_F(ResumeTest, TimeGoesOnOverARunThatHadNothingLeftToTrain) {
 
 TEST_F(ResumeTest, AnInterruptedRunLeavesACheckpointAndExitsWithItsSignal) {
   for (const bool async : {false, true}) {
-    for (const int number : {SIGINT, SIGTERM}) {
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
       const std::string run = absl::StrCat("run", async, number);
       fs::create_directory(Path(run));
       Process& train = StartTrain(run, {kForever, "cluster.workers=2", "cluster.servers=2",
@@ -141,6 +141,25 @@ TEST_F(ResumeTest, AnInterruptedRunLeavesACheckpointAndExitsWithItsSignal) {
       RUBATO_EXPECT_OK(CheckCheckpoint(Path(run + "/checkpoints/" + Checkpoints(run)[0])));
     }
   }
+}
+
+// What is written to it fails from then on.
+TEST_F(ResumeTest, ARunWhoseTerminalIsClosedLeavesACheckpoint) {
+  fs::create_directory(Path("run"));
+  const std::string rubato = fs::absolute("tools/rubato");
+  Process& terminal = Start({"/usr/bin/script", "-q", "-c",
+                             absl::StrCat("exec ", rubato, " train job.yaml --run-dir run --set '",
+                                          kForever, "' --set cluster.servers=2"),
+                             "/dev/null"});
+  ASSERT_TRUE(AwaitTraining("run", terminal));
+  std::vector<RunningChild> children = ChildrenOf(terminal.pid());
+  ASSERT_EQ(children.size(), 1u);
+  ASSERT_THAT(children[0].command, HasSubstr(rubato));
+  terminal.Signal(SIGKILL);
+  terminal.Wait();
+  EXPECT_TRUE(children[0].process.AwaitEnd());
+  ASSERT_EQ(Checkpoints("run").size(), 1u) << ReadText(Path("run/logs/server-0.log"));
+  RUBATO_EXPECT_OK(CheckCheckpoint(Path("run/checkpoints/" + Checkpoints("run")[0])));
 }
 
 // By a supervisor, or a machine that shuts down: the launcher then asks a server that was told

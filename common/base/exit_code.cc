@@ -25,6 +25,7 @@ constexpr char kStoppedPayload[] = "rubato.stopped";
 //   2    failed, and repeating cannot help: a mistake in the job or the flags, missing data, shapes
 //        that do not fit; of a server also if nobody else came than who is refused
 //   75   of a script: it has lost its `rubato-worker` or the servers, and nothing is wrong with it
+//   129  ended by SIGHUP: its terminal was closed
 //   130  ended by Ctrl-C (SIGINT)
 //   143  ended by SIGTERM
 int ExitCode(const absl::Status& status) {

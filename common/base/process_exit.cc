@@ -14,7 +14,7 @@
 namespace rubato {
 namespace {
 
-constexpr int kWatched[] = {SIGINT, SIGTERM};
+constexpr int kWatched[] = {SIGINT, SIGTERM, SIGHUP};
 
 // The write end of the watcher's pipe. Signals may arrive on any thread (a library may have started
 // some before main), so they are handled, not blocked and read.
@@ -50,6 +50,8 @@ SignalWatcher::SignalWatcher() {
   action.sa_flags = SA_RESTART;
   for (size_t i = 0; i < std::size(kWatched); ++i) {
     RUBATO_CHECK(sigaction(kWatched[i], &action, &previous_[i]) == 0);
+    // nohup: the process outlives its terminal.
+    if (kWatched[i] == SIGHUP && previous_[i].sa_handler == SIG_IGN) ::signal(SIGHUP, SIG_IGN);
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -92,8 +94,9 @@ void SignalWatcher::Run() {
     std::function<void(int)> callback;
     {
       absl::MutexLock lock(&mutex_);
-      const bool is_same =
-          number == SIGTERM && signal_ == SIGTERM && MonotonicNow() < came_at_ + kSameRequest;
+      const bool may_be_same =
+          number == SIGHUP || (number == SIGTERM && MonotonicNow() < came_at_ + kSameRequest);
+      const bool is_same = may_be_same && signal_ != 0 && signal_ != SIGINT;
       if (is_same) continue;
       if (signal_ != 0 || callback_ == nullptr) _exit(128 + number);
       signal_ = number;

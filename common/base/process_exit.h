@@ -14,13 +14,14 @@
 
 namespace rubato {
 
-// Turns SIGINT and SIGTERM into a call. Construct it early in main, one a process. SIGPIPE is
-// ignored from then on (a write to a closed pipe fails instead), and standard descriptors that are
-// closed are /dev/null.
+// Turns SIGINT, SIGTERM and SIGHUP into a call, but SIGHUP not where it is ignored, as by nohup.
+// Construct it early in main, one a process. SIGPIPE is ignored from then on (a write to a closed
+// pipe fails instead), and standard descriptors that are closed are /dev/null.
 //
 // While no callback is set, a signal ends the process at once with 128 + its number. A second
-// signal always does so, except for a SIGTERM within kSameRequest of the first: whoever ends
-// several processes at once sends one, and so may one of these.
+// signal always does so, except that behind a SIGTERM or SIGHUP a SIGTERM within kSameRequest, and
+// a SIGHUP at any time, are the same request: whoever ends several processes at once sends one, and
+// so may one of these; of a closed terminal the kernel and the shell tell.
 class SignalWatcher {
  public:
   static constexpr absl::Duration kSameRequest = absl::Seconds(2);
@@ -43,7 +44,7 @@ class SignalWatcher {
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
 
   int pipe_[2];  // a byte for each signal; 0 to stop
-  struct sigaction previous_[2];
+  struct sigaction previous_[3];
 
   mutable absl::Mutex mutex_;
   std::function<void(int)> callback_ ABSL_GUARDED_BY(mutex_);

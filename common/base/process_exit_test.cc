@@ -24,12 +24,13 @@ TEST(ExitCodeTest, FollowsTheStatus) {
   }
   EXPECT_EQ(ExitCode(InterruptedBy(SIGINT)), 130);
   EXPECT_EQ(ExitCode(InterruptedBy(SIGTERM)), 143);
+  EXPECT_EQ(ExitCode(InterruptedBy(SIGHUP)), 129);
   EXPECT_EQ(ExitCode(absl::CancelledError("x")), 130);
   EXPECT_EQ(InterruptedBy(SIGTERM).message(), "interrupted by SIGTERM");
 }
 
 TEST(SignalWatcherTest, CallsBackWithTheSignal) {
-  for (const int number : {SIGINT, SIGTERM}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     SignalWatcher watcher;
     std::promise<int> called;
     watcher.OnSignal([&](int got) { called.set_value(got); });
@@ -65,14 +66,26 @@ TEST(SignalWatcherTest, WithoutACallbackASignalEndsTheProcess) {
       testing::ExitedWithCode(143), "");
 }
 
+TEST(SignalWatcherTest, AnIgnoredSighupStaysIgnored) {
+  EXPECT_EXIT(
+      {
+        signal(SIGHUP, SIG_IGN);
+        SignalWatcher watcher;
+        kill(getpid(), SIGHUP);
+        kill(getpid(), SIGTERM);
+        while (true) pause();
+      },
+      testing::ExitedWithCode(143), "");
+}
+
 // Until the process ends: its callback does not return.
-void KeepBusyBySigterm(SignalWatcher* watcher) {
+void KeepBusyBy(int number, SignalWatcher* watcher) {
   static std::promise<void> called;
   watcher->OnSignal([](int) {
     called.set_value();
     while (true) pause();
   });
-  kill(getpid(), SIGTERM);
+  kill(getpid(), number);
   called.get_future().wait();
 }
 
@@ -80,7 +93,7 @@ TEST(SignalWatcherTest, SecondSignalEndsTheProcessWhileTheCallbackStillRuns) {
   EXPECT_EXIT(
       {
         SignalWatcher watcher;
-        KeepBusyBySigterm(&watcher);
+        KeepBusyBy(SIGTERM, &watcher);
         kill(getpid(), SIGINT);
         while (true) pause();
       },
@@ -92,7 +105,7 @@ TEST(SignalWatcherTest, TwoSigtermsInARowAreOneRequest) {
   EXPECT_EXIT(
       {
         SignalWatcher watcher;
-        KeepBusyBySigterm(&watcher);
+        KeepBusyBy(SIGTERM, &watcher);
         kill(getpid(), SIGTERM);
         absl::SleepFor(absl::Milliseconds(200));
         _exit(7);
@@ -101,12 +114,37 @@ TEST(SignalWatcherTest, TwoSigtermsInARowAreOneRequest) {
   EXPECT_EXIT(
       {
         SignalWatcher watcher;
-        KeepBusyBySigterm(&watcher);
+        KeepBusyBy(SIGTERM, &watcher);
         absl::SleepFor(SignalWatcher::kSameRequest + absl::Milliseconds(100));
         kill(getpid(), SIGTERM);
         while (true) pause();
       },
       testing::ExitedWithCode(143), "");
+}
+
+// Of a closed terminal the kernel tells, and then the shell; a supervisor may send both signals.
+TEST(SignalWatcherTest, ASighupIsNoSecondRequest) {
+  for (const int first : {SIGHUP, SIGTERM}) {
+    for (const int second : {SIGHUP, SIGTERM}) {
+      EXPECT_EXIT(
+          {
+            SignalWatcher watcher;
+            KeepBusyBy(first, &watcher);
+            kill(getpid(), second);
+            absl::SleepFor(absl::Milliseconds(200));
+            _exit(7);
+          },
+          testing::ExitedWithCode(7), "");
+    }
+  }
+  EXPECT_EXIT(
+      {
+        SignalWatcher watcher;
+        KeepBusyBy(SIGHUP, &watcher);
+        kill(getpid(), SIGINT);
+        while (true) pause();
+      },
+      testing::ExitedWithCode(130), "");
 }
 
 TEST(SignalWatcherTest, RemovingTheCallbackWaitsForIt) {

@@ -11,7 +11,7 @@ Knows neither torch nor NumPy.
 import enum
 import signal
 import threading
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import core, seeds
 from .errors import Refused
@@ -55,11 +55,12 @@ class Engine:
         self.begun = 0  # times that the script has begun a micro-batch
         self.is_done = False  # the job has come to its end, and well
         self.tests_final = False  # the parameters are those of the end of the training, and this worker tests them
-        self._handler: Any = None  # that there was before
-        self._own_handler: Any = None
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            self._own_handler = lambda *_: self.leave()
-            self._handler = signal.signal(signal.SIGTERM, self._own_handler)
+        self._handlers: Dict[int, Any] = {}  # of signals, that there were before
+        self._own_handler = lambda *_: self.leave()
+        if threading.current_thread() is threading.main_thread():
+            for number in signal.SIGTERM, signal.SIGHUP:
+                if signal.getsignal(number) == signal.SIG_DFL:
+                    self._handlers[number] = signal.signal(number, self._own_handler)
 
     @property
     def is_final(self) -> bool:
@@ -228,10 +229,11 @@ class Engine:
     def close(self) -> None:
         """Called at the script's end, however it ends."""
         # The script may have set another since, and its loop may run in another thread, which cannot.
-        if (self._handler is not None and threading.current_thread() is threading.main_thread()
-                and signal.getsignal(signal.SIGTERM) is self._own_handler):
-            signal.signal(signal.SIGTERM, self._handler)
-        self._handler = None
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self._handlers.items():
+                if signal.getsignal(number) is self._own_handler:
+                    signal.signal(number, handler)
+        self._handlers = {}
         if self._state is _State.FILLED:
             self._give()
         self._state = _State.OVER

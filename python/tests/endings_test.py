@@ -212,11 +212,13 @@ class EndingsTest(WithPrograms):
         self.await_nobody()
 
     def test_told_to_leave(self):
-        script = self.start()
-        script.terminate()
-        errors = script.communicate()[1]
-        self.assertEqual(script.returncode, 128 + signal.SIGTERM, errors)
-        self.await_nobody()
+        for number in signal.SIGTERM, signal.SIGHUP:
+            with self.subTest(number):
+                script = self.start()
+                script.send_signal(number)
+                errors = script.communicate()[1]
+                self.assertEqual(script.returncode, 128 + signal.SIGTERM, errors)
+                self.await_nobody()
 
     def start_text(self, text, script="train.py", train="until: {epochs: 2}", flags=()):
         """`rubato train` of a job whose script this is."""

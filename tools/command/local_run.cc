@@ -104,7 +104,8 @@ std::string Advice(absl::string_view reason) {
 
 // Whether it was told to end, and did so in order.
 bool WasAsked(const Failure& failure) {
-  return failure.exit_code == 128 + SIGTERM || failure.exit_code == 128 + SIGINT;
+  return failure.exit_code == 128 + SIGTERM || failure.exit_code == 128 + SIGINT ||
+         failure.exit_code == 128 + SIGHUP;
 }
 
 // By an error of its own: another worker tests the final parameters.

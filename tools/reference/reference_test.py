@@ -47,7 +47,7 @@ class ReferenceTest(unittest.TestCase):
         self.assertIn("## rubato bench convergence\n", self.pages["commands.md"])
 
     def test_every_exit_code_of_the_code_is_told(self):
-        for code in ("0", "1", "2", "130", "143"):
+        for code in ("0", "1", "2", "129", "130", "143"):
             self.assertIn(f"\n| `{code}` | ", self.pages["run_folder.md"])
 
     # A script's package says of a figure that the job does not take that it is the script's alone.
