@@ -78,6 +78,7 @@ class Table {
   absl::Status AddNumbers(const CsvReader& reader, const Places& places, File* file);
   // Whether a value is missing in the record.
   bool LacksAny(const std::vector<absl::string_view>& fields, const Places& places) const;
+  // Like a number, with or without spaces around it.
   bool IsMissing(absl::string_view field) const {
     return missing_.contains(absl::StripAsciiWhitespace(field));
   }
@@ -137,7 +138,12 @@ absl::StatusOr<Places> Table::FindColumns(const std::string& where,
       ++more;
       return size_t{0};
     }
-    const std::string near = header.size() > 1 ? NearestWord(name, header) : "";
+    const auto padded = std::find_if(header.begin(), header.end(), [&](const std::string& column) {
+      return absl::StripAsciiWhitespace(column) == name;
+    });
+    const std::string near = padded != header.end() ? *padded
+                             : header.size() > 1    ? NearestWord(name, header)
+                                                    : "";
     shows_columns = shows_columns || near.empty();
     unknown.push_back(
         absl::StrCat(Quoted(name), " (", key,
@@ -240,7 +246,7 @@ absl::Status Table::AddRecord(const CsvReader& reader, const Places& places, Fil
       return Missing(reader, categorical_[i], field, "a text label",
                      "data.impute: drop leaves such lines out; mean is for numbers only");
     }
-    file->labels.push_back(names_[i].Number(absl::StripAsciiWhitespace(field)));
+    file->labels.push_back(names_[i].Number(field));
   }
   ++file->rows;
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -46,7 +47,7 @@ absl::StatusOr<bool> CsvReader::ReadField() {
     const size_t begin = at_;
     while (at_ < text_.size() && text_[at_] != separator_ && text_[at_] != '\n') ++at_;
     if (at_ > begin && text_[at_ - 1] == '\r' && (at_ == text_.size() || text_[at_] == '\n')) --at_;
-    fields_.push_back(text_.substr(begin, at_ - begin));
+    fields_.push_back(absl::StripAsciiWhitespace(text_.substr(begin, at_ - begin)));
     if (text_.substr(at_) == "\r") ++at_;  // a last line that was cut between CR and LF
   }
   if (at_ == text_.size() || SkipLineEnd()) return false;

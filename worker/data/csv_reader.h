@@ -1,4 +1,5 @@
-// Records of a CSV file: RFC 4180, with any separator, lines ended by LF or CRLF.
+// Records of a CSV file: RFC 4180, with any separator, lines ended by LF or CRLF, and without the
+// spaces around a field that has no quotes, where people align columns; in quotes they count.
 #ifndef RUBATO_WORKER_DATA_CSV_READER_H_
 #define RUBATO_WORKER_DATA_CSV_READER_H_
 

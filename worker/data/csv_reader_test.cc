@@ -1,5 +1,6 @@
 #include "worker/data/csv_reader.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -41,8 +42,9 @@ TEST(CsvReaderTest, ReadsTheExamplesOfTheStandard) {
   EXPECT_EQ(*Parse("\"aaa\",\"b\"\"bb\",\"ccc\""), (Records{{"aaa", "b\"bb", "ccc"}}));
 }
 
-TEST(CsvReaderTest, KeepsEmptyFieldsAndSpacesButNoEmptyLines) {
-  EXPECT_EQ(*Parse("\n\n,a,\n\n, b ,\"\"\n\n"), (Records{{"", "a", ""}, {"", " b ", ""}}));
+TEST(CsvReaderTest, KeepsEmptyFieldsAndSpacesInQuotesButNoEmptyLines) {
+  EXPECT_EQ(*Parse("\n\n,a,\n\n,\" b \",\"\"\n\n"), (Records{{"", "a", ""}, {"", " b ", ""}}));
+  EXPECT_EQ(*Parse(" a b\t, c , \r\n"), (Records{{"a b", "c", ""}}));
   EXPECT_EQ(*Parse(""), Records{});
   EXPECT_EQ(*Parse("\r\n\n"), Records{});
   EXPECT_EQ(*Parse("a,b\r"), (Records{{"a", "b"}})) << "cut between CR and LF";
@@ -86,7 +88,7 @@ TEST(CsvReaderTest, ReadsBackWhatIsWritten) {
           field.push_back("a ,\"\n\r;"[random.Below(7)]);
         const bool quote =
             field.find_first_of(",\"\n\r") != std::string::npos || random.Below(4) == 0;
-        record.push_back(field);
+        record.push_back(quote ? field : std::string(absl::StripAsciiWhitespace(field)));
         written.push_back(
             quote ? absl::StrCat("\"", absl::StrReplaceAll(field, {{"\"", "\"\""}}), "\"") : field);
       }

@@ -172,6 +172,25 @@ TEST_F(CsvTest, ReadsTheSameFromCrlfOtherSeparatorsGzipAndAnotherOrderOfColumns)
             digest);
 }
 
+TEST_F(CsvTest, TakesSpacesForAPartOfATextInQuotesAlone) {
+  const auto source = Read(
+      " rooms ,\"age\", sea,price \n"
+      "\" 3 \", 1 ,\" n \", 1\n4,\"1\", n,\" 2\"\n5,1,n ,3\n6,1,\"n\",4\n");
+  RUBATO_ASSERT_OK(source);
+  EXPECT_THAT(source->columns, ElementsAre("rooms", "age", "sea= n ", "sea=n"));
+  EXPECT_THAT(source->train.features,
+              ElementsAre(3, 1, 1, 0, /**/ 4, 1, 0, 1, /**/ 5, 1, 0, 1, /**/ 6, 1, 0, 1));
+  EXPECT_THAT(source->train.values, ElementsAre(1, 2, 3, 4));
+  config_.set_target("sea");
+  config_.clear_categorical();
+  EXPECT_THAT(Read("rooms,sea\n1,\" n\"\n2, n\n3,n\n", true)->train.labels, ElementsAre(0, 1, 1));
+  ExpectWrong("rooms,sea\n1,\" nan \"\n", ":2: column sea: ", "expected a label", true);
+  config_.add_missing("NA");
+  ExpectWrong("rooms,sea\n\" NA \",a\n", ":2: column rooms: ", "a missing value", true);
+  ExpectWrong("rooms,\" sea \"\n1,a\n", ":1: has no column ",
+              "\"sea\" (data.target; did you mean \" sea \"?)", true);
+}
+
 TEST_F(CsvTest, NamesColumnsByNumberWithoutAHeader) {
   config_.set_header(false);
   config_.set_target("1");

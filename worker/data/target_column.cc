@@ -35,8 +35,8 @@ bool TargetColumn::Add(absl::string_view text, int64_t line) {
     file.values.push_back(static_cast<float>(value / scale_));
     return std::isfinite(file.values.back());
   }
-  text = absl::StripAsciiWhitespace(text);
-  if (text.empty() || IsNotFinite(text)) return false;
+  const absl::string_view word = absl::StripAsciiWhitespace(text);
+  if (word.empty() || IsNotFinite(word)) return false;
   const int32_t number = names_.Number(text);
   file.labels.push_back(number);
   if (number >= static_cast<int64_t>(file.first_lines.size())) file.first_lines.resize(number + 1);
