@@ -32,6 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -254,6 +255,30 @@ TEST_F(RubatoCommandTest, DryRunStartsNothingAndPrintsAJob) {
   const Result again = Rubato({"train", "resolved.yaml", "--dry-run"});
   EXPECT_EQ(again.code, 0);
   EXPECT_EQ(again.out, absl::StrReplaceAll(result.out, {{"  # from --set", ""}}));
+}
+
+// 200 MB of parameters in each of 65,536 workers.
+TEST_F(RubatoCommandTest, RefusesWhatThisHostCannotHoldAndADryRunWarns) {
+  const std::vector<std::string> job = {
+      "train",
+      "job.yaml",
+      "--set",
+      "cluster.workers=65536",
+      "--set",
+      "model={layers: [flatten, linear: {out_features: 65536}, linear: {out_features: 10}]}"};
+  const std::string reason =
+      "cluster: found 2 servers and 65536 workers(, which take .* MB if all are| to start) on this "
+      "host";
+  const Result refused = Rubato(job);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, ContainsRegex("^error: " + reason));
+  EXPECT_FALSE(fs::exists(Path("runs")));
+  EXPECT_FALSE(fs::exists(Path("calls")));
+  std::vector<std::string> dry = job;
+  dry.push_back("--dry-run");
+  const Result told = Rubato(dry);
+  EXPECT_EQ(told.code, 0);
+  EXPECT_THAT(told.out, ContainsRegex("#  warning: " + reason));
 }
 
 TEST_F(RubatoCommandTest, MistakesAreToldOnceBeforeAnythingStarts) {

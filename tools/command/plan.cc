@@ -167,42 +167,58 @@ std::string InputsText(const Plan& plan) {
   return text;
 }
 
-// Rows of processes whose numbers follow each other and whose memory is the same are one.
-std::string MemoryText(const Plan& plan, const Placement& placement) {
-  Table table({"process", "in training", "at most"});
-  int64_t training = 0, most = 0;
-  const auto add = [&](const std::string& kind, int64_t count, auto memory_of) {
-    for (int64_t first = 0; first < count;) {
-      const std::pair<int64_t, int64_t> memory = memory_of(first);
-      int64_t end = first;
-      for (; end < count && memory_of(end) == memory; ++end) {
-        training += memory.first;
-        most += memory.first + memory.second;
-      }
-      table.Add({end - first == 1 ? absl::StrCat(kind, " ", first)
-                                  : absl::StrCat(kind, "s ", first, " to ", end - 1, ", each"),
-                 Megabytes(memory.first), Megabytes(memory.first + memory.second)});
-      first = end;
-    }
-  };
-  if (plan.job.cluster().dedicated_coordinator()) {
-    const absl::StatusOr<ServerMemory> memory = PlanCoordinatorMemory(plan.job, placement);
-    RUBATO_CHECK(memory.ok());  // as below
-    const int64_t at_most = memory->training + memory->checkpoint;
-    training += memory->training;
-    most += at_most;
-    table.Add({"coordinator", Megabytes(memory->training), Megabytes(at_most)});
-  }
-  add("server", placement.shards(), [&](int64_t shard) {
-    const absl::StatusOr<ServerMemory> memory =
-        PlanServerMemory(plan.job, placement, static_cast<int>(shard));
+struct ProcessMemory {
+  absl::string_view kind;
+  int64_t index;
+  int64_t training, most;  // bytes
+};
+
+// Of every process, in the order in which they are started. A script's model and data are not known
+// before it runs: of such a job, what its workers hold themselves.
+std::vector<ProcessMemory> MemoryOfProcesses(const Plan& plan) {
+  std::vector<ProcessMemory> all;
+  const auto add_server = [&](absl::string_view kind, int64_t index,
+                              const absl::StatusOr<ServerMemory>& memory) {
     RUBATO_CHECK(memory.ok());  // MakePlan has tried
-    return std::make_pair(memory->training, memory->checkpoint);
-  });
-  add("worker", plan.job.cluster().workers().start(), [&](int64_t index) {
+    all.push_back({kind, index, memory->training, memory->training + memory->checkpoint});
+  };
+  if (!IsScript(plan.job)) {
+    const Placement placement =
+        Placement::Even(SpaceOf(plan.job, plan.layout), plan.job.cluster().servers());
+    if (plan.job.cluster().dedicated_coordinator()) {
+      add_server("coordinator", 0, PlanCoordinatorMemory(plan.job, placement));
+    }
+    for (int shard = 0; shard < placement.shards(); ++shard) {
+      add_server("server", shard, PlanServerMemory(plan.job, placement, shard));
+    }
+  }
+  for (int64_t index = 0; index < plan.job.cluster().workers().start(); ++index) {
     const WorkerMemory memory = PlanWorkerMemory(plan.job, plan.sizes, index);
-    return std::make_pair(memory.training, memory.test);
-  });
+    all.push_back({"worker", index, memory.training, memory.training + memory.test});
+  }
+  return all;
+}
+
+// Rows of processes whose numbers follow each other and whose memory is the same are one.
+std::string MemoryText(const Plan& plan) {
+  Table table({"process", "in training", "at most"});
+  const std::vector<ProcessMemory> all = MemoryOfProcesses(plan);
+  int64_t training = 0, most = 0;
+  for (auto first = all.begin(); first != all.end();) {
+    auto end = first;
+    for (; end != all.end() && end->kind == first->kind && end->training == first->training &&
+           end->most == first->most;
+         ++end) {
+      training += end->training;
+      most += end->most;
+    }
+    table.Add({first->kind == "coordinator" ? std::string(first->kind)
+               : end - first == 1           ? absl::StrCat(first->kind, " ", first->index)
+                                            : absl::StrCat(first->kind, "s ", first->index, " to ",
+                                                           (end - 1)->index, ", each"),
+               Megabytes(first->training), Megabytes(first->most)});
+    first = end;
+  }
   table.Add({"all of them", Megabytes(training), Megabytes(most)});
   return table.Text();
 }
@@ -325,6 +341,12 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   return plan;
 }
 
+int64_t MemoryInTraining(const Plan& plan) {
+  int64_t bytes = 0;
+  for (const ProcessMemory& process : MemoryOfProcesses(plan)) bytes += process.training;
+  return bytes;
+}
+
 int64_t TotalSamples(const Plan& plan) {
   // How many samples a script's epoch has, it tells when it registers.
   if (plan.job.train().until().has_time() || plan.job.script_size() > 0) return 0;
@@ -335,7 +357,7 @@ std::string DryRunText(const Plan& plan) {
   if (plan.job.script_size() > 0) {
     return absl::StrCat(ResolvedYaml(plan.job, plan.sources),
                         "\n#  parameters, data and optimizer are the script's, told when it runs\n",
-                        HostileText(plan.job.cluster()));
+                        InputsText(plan), HostileText(plan.job.cluster()));
   }
   const proto::Train& train = plan.job.train();
   const FlatSpace space = SpaceOf(plan.job, plan.layout);
@@ -368,8 +390,7 @@ std::string DryRunText(const Plan& plan) {
       "#  memory of a worker's activations and gradients: ",
       plan.sizes.training_bytes *
           std::min<int64_t>(plan.job.device().threads(), train.micro_batches()),
-      " bytes in training, ", plan.sizes.test_bytes, " in tests\n", "#\n",
-      MemoryText(plan, placement),
+      " bytes in training, ", plan.sizes.test_bytes, " in tests\n", "#\n", MemoryText(plan),
       "#  resident memory on one host; at most: while a checkpoint is written, and where "
       "parameters have been tested\n",
       HostileText(plan.job.cluster()));

@@ -39,6 +39,10 @@ struct Plan {
 // FailedPrecondition or InvalidArgument if the data are wrong or the model does not fit them.
 absl::StatusOr<Plan> MakePlan(proto::Job job);
 
+// Bytes that the job's processes are predicted to hold, each by itself, if they train on one host;
+// of a script's, without its model and data, which are not known before it runs.
+int64_t MemoryInTraining(const Plan& plan);
+
 // Samples that the whole training processes; 0 if a time decides.
 int64_t TotalSamples(const Plan& plan);
 

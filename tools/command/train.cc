@@ -25,6 +25,7 @@
 #include "common/space/modes.h"
 #include "common/wire/channel.h"
 #include "tools/command/binaries.h"
+#include "tools/command/capacity.h"
 #include "tools/command/launcher.h"
 #include "tools/command/local_run.h"
 #include "tools/command/plan.h"
@@ -244,9 +245,13 @@ absl::StatusOr<int> Train(Options options, SignalWatcher& signals, std::optional
   RUBATO_RETURN_IF_ERROR(Delays::Of(options.delays, job).status());
   RUBATO_ASSIGN_OR_RETURN(Plan plan, MakePlan(std::move(job)));
   plan.sources = std::move(sources);
+  const absl::Status fits = CheckCapacity(CapacityOfThisHost(), plan);
   if (options.dry_run) {
+    // The job may be meant for other machines.
+    if (!fits.ok()) plan.notes.push_back(absl::StrCat("warning: ", fits.message()));
     return PrintResult(DryRunText(plan));
   }
+  RUBATO_RETURN_IF_ERROR(fits);
   if (!resume.checkpoint.empty()) RUBATO_RETURN_IF_ERROR(CheckResume(plan, resume, **log));
   return Launch(options, plan, resume, signals);
 }
