@@ -271,6 +271,7 @@ absl::StatusOr<proto::Manifest> CheckCheckpoint(const std::string& path) {
 
 absl::StatusOr<std::string> FindCheckpoint(const std::string& path,
                                            std::vector<std::string>* warnings) {
+  RUBATO_RETURN_IF_ERROR(CheckAccess(path));
   std::error_code error;
   if (!fs::exists(path, error)) {
     return absl::NotFoundError(absl::StrCat("there is no run or checkpoint ", path));

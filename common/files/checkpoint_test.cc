@@ -23,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_matchers.h"
+#include "common/files/bound_by_permissions.h"
 #include "common/files/checkpoint_part.h"
 #include "common/files/old_checkpoint.h"
 #include "common/files/safetensors.h"
@@ -315,6 +316,21 @@ TEST_F(CheckpointTest, RefusesEveryDamageAndNamesTheOneBefore) {
   std::vector<std::string> warnings;
   EXPECT_THAT(FindCheckpoint(folder_ + "/none", &warnings),
               IsError(absl::StatusCode::kNotFound, HasSubstr("there is no run or checkpoint")));
+}
+
+TEST_F(CheckpointTest, TellsWhatMayNotBeLookedAtFromWhatIsNotThere) {
+  const std::string path = Write(1);
+  fs::create_directories(folder_ + "/run/checkpoints");
+  std::vector<std::string> warnings;
+  const BoundByPermissions bound;
+  for (const std::string& closed : {path, folder_ + "/run"}) {
+    chmod(closed.c_str(), 0);
+    EXPECT_THAT(FindCheckpoint(closed, &warnings),
+                IsError(absl::StatusCode::kPermissionDenied,
+                        absl::StrCat("cannot open ", closed, ": Permission denied")));
+    chmod(closed.c_str(), 0700);
+  }
+  RUBATO_EXPECT_OK(FindCheckpoint(path, &warnings));
 }
 
 TEST_F(CheckpointTest, RefusesAnotherModelAndSaysWhatDiffers) {

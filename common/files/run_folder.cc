@@ -280,4 +280,11 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
   }
 }
 
+absl::Status CheckAccess(const std::string& folder) {
+  struct stat about;
+  if (stat((folder + "/.").c_str(), &about) == 0) return absl::OkStatus();
+  if (errno == ENOENT || errno == ENOTDIR) return absl::OkStatus();
+  return SystemError(errno, "open", folder);
+}
+
 }  // namespace rubato

@@ -116,6 +116,10 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
 // The whole file. NotFound, PermissionDenied, … naming the file.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
 
+// PermissionDenied, or what else hinders, if one cannot tell which files are in `folder`: they seem
+// to be missing then. OK if there is no such folder.
+absl::Status CheckAccess(const std::string& folder);
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_FILES_RUN_FOLDER_H_

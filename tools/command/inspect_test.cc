@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_matchers.h"
+#include "common/files/bound_by_permissions.h"
 #include "common/files/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -125,6 +126,16 @@ TEST_F(InspectTest, ReadsEveryType) {
               ElementsAre("x", "U8", "[2]", "3", "255", "129", "126", "0"));
   EXPECT_THAT(LineOf<uint8_t>(Dtype::kBool, {0, 1}),
               ElementsAre("x", "BOOL", "[2]", "0", "1", "0.5", "0.5", "0"));
+}
+
+TEST_F(InspectTest, SaysWhatMayNotBeLookedAt) {
+  const BoundByPermissions bound;
+  for (const std::string& path : {folder_, folder_ + "/checkpoints/step-00000001"}) {
+    chmod(folder_.c_str(), 0);
+    EXPECT_THAT(InspectText(path), IsError(absl::StatusCode::kPermissionDenied,
+                                           "cannot open " + path + ": Permission denied"));
+    chmod(folder_.c_str(), 0700);
+  }
 }
 
 TEST_F(InspectTest, SaysWhatIsMissingOrDamaged) {

@@ -40,6 +40,7 @@ absl::StatusOr<FoundParameters> OpenFile(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<FoundParameters> FindParameters(const std::string& path) {
+  RUBATO_RETURN_IF_ERROR(CheckAccess(path));
   std::error_code error;
   if (!fs::exists(path, error)) {
     return absl::NotFoundError(

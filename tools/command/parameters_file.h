@@ -21,7 +21,7 @@ struct FoundParameters {
 };
 
 // NotFound, saying what is missing; InvalidArgument if it is a damaged checkpoint or no safetensors
-// file.
+// file; PermissionDenied.
 absl::StatusOr<FoundParameters> FindParameters(const std::string& path);
 
 }  // namespace rubato
