@@ -279,13 +279,15 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& path,
   const std::string inside = absl::StrCat(path, "/checkpoints");
   if (fs::is_directory(inside, error)) {
     std::vector<std::string> paths = ListCheckpoints(inside);
+    std::string reasons;
     while (!paths.empty()) {
       const absl::Status status = CheckCheckpoint(paths.back()).status();
       if (status.ok()) return paths.back();
       warnings->push_back(absl::StrCat("passed over: ", status.message()));
+      absl::StrAppend(&reasons, reasons.empty() ? ": " : "; ", status.message());
       paths.pop_back();
     }
-    return absl::NotFoundError(absl::StrCat("run ", path, " has no whole checkpoint"));
+    return absl::NotFoundError(absl::StrCat("run ", path, " has no whole checkpoint", reasons));
   }
   const absl::Status status = CheckCheckpoint(path).status();
   if (status.ok()) return path;

@@ -88,9 +88,9 @@ absl::StatusOr<proto::Manifest> ReadManifest(const std::string& path);
 absl::StatusOr<proto::Manifest> CheckCheckpoint(const std::string& path);
 
 // `path` is a checkpoint, or a run's folder, which stands for its newest complete checkpoint.
-// `warnings` gets a line for each damaged one that was passed over. NotFound if there is none;
-// InvalidArgument, naming the one before, if `path` itself is a damaged checkpoint;
-// PermissionDenied.
+// `warnings` gets a line for each damaged one that was passed over. NotFound if there is none,
+// with the reason of each; InvalidArgument, naming the one before, if `path` itself is a damaged
+// checkpoint; PermissionDenied.
 absl::StatusOr<std::string> FindCheckpoint(const std::string& path,
                                            std::vector<std::string>* warnings);
 

@@ -318,6 +318,29 @@ TEST_F(CheckpointTest, RefusesEveryDamageAndNamesTheOneBefore) {
               IsError(absl::StatusCode::kNotFound, HasSubstr("there is no run or checkpoint")));
 }
 
+TEST_F(CheckpointTest, OfARunWhoseCheckpointsAreAllDamagedSaysHow) {
+  const std::string run = folder_ + "/run", checkpoints = run + "/checkpoints";
+  fs::create_directories(checkpoints);
+  std::vector<std::string> warnings;
+  EXPECT_THAT(FindCheckpoint(run, &warnings),
+              IsError(absl::StatusCode::kNotFound, "run " + run + " has no whole checkpoint"));
+  for (const int64_t step : {1, 2}) {
+    const std::string path = Write(step);
+    fs::rename(path, checkpoints + "/" + fs::path(path).filename().string());
+  }
+  Damage(checkpoints + "/step-00000001/manifest.json");
+  std::ofstream(checkpoints + "/step-00000002/manifest.json") << "{";
+  const std::string first =
+      std::string(CheckCheckpoint(checkpoints + "/step-00000001").status().message());
+  const std::string second =
+      std::string(CheckCheckpoint(checkpoints + "/step-00000002").status().message());
+  EXPECT_THAT(second, HasSubstr("manifest.json is damaged"));
+  EXPECT_THAT(
+      FindCheckpoint(run, &warnings),
+      IsError(absl::StatusCode::kNotFound,
+              absl::StrCat("run ", run, " has no whole checkpoint: ", second, "; ", first)));
+}
+
 TEST_F(CheckpointTest, TellsWhatMayNotBeLookedAtFromWhatIsNotThere) {
   const std::string path = Write(1);
   fs::create_directories(folder_ + "/run/checkpoints");

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -145,6 +146,14 @@ TEST_F(InspectTest, SaysWhatIsMissingOrDamaged) {
   EXPECT_THAT(InspectText(folder_),
               IsError(absl::StatusCode::kNotFound,
                       HasSubstr("found no parameters.safetensors in " + folder_)));
+  const std::string checkpoint = folder_ + "/checkpoints/step-00000001";
+  std::filesystem::create_directories(checkpoint);
+  for (const std::string& file : {folder_ + "/job.yaml", checkpoint + "/COMPLETE"}) {
+    std::ofstream(file) << "";
+  }
+  EXPECT_THAT(InspectText(folder_), IsError(absl::StatusCode::kNotFound,
+                                            AllOf(HasSubstr("no whole checkpoint; passed over: "),
+                                                  HasSubstr("manifest.json"))));
   std::ofstream(folder_ + "/parameters.safetensors") << "nonsense";
   EXPECT_THAT(InspectText(folder_), IsError(absl::StatusCode::kInvalidArgument,
                                             HasSubstr("not a whole safetensors file")));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
 #include "common/files/run_folder.h"
@@ -54,14 +55,15 @@ absl::StatusOr<FoundParameters> FindParameters(const std::string& path) {
     return absl::NotFoundError(absl::StrCat("found no parameters.safetensors in ", path,
                                             ", expected a run's folder or a checkpoint"));
   }
-  std::vector<std::string> damaged;  // newer ones: what is found is printed
+  std::vector<std::string> damaged;
   const absl::StatusOr<std::string> checkpoint =
       fs::is_directory(RunFolder(path).CheckpointFolder(), error) ? FindCheckpoint(path, &damaged)
                                                                   : absl::NotFoundError("none");
   if (checkpoint.ok()) return OpenCheckpoint(*checkpoint);
   return absl::NotFoundError(
       absl::StrCat("found no parameters.safetensors in ", path,
-                   ": the run has written no final parameters and no whole checkpoint"));
+                   ": the run has written no final parameters and no whole checkpoint",
+                   damaged.empty() ? "" : "; ", absl::StrJoin(damaged, "; ")));
 }
 
 }  // namespace rubato
