@@ -14,16 +14,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -104,6 +108,15 @@ class Listener {
   }
   ~Listener() { close(socket_); }
   const std::string& address() const { return address_; }
+
+  // Takes one connection, keeps silent for that long, and is gone, like a frozen process that is
+  // killed.
+  void EndAfterSilence(absl::Duration silence) const {
+    const int connection = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC);
+    absl::SleepFor(silence);
+    shutdown(socket_, SHUT_RDWR);
+    close(connection);
+  }
 
  private:
   const int socket_;
@@ -740,6 +753,26 @@ TEST_F(RubatoCommandTest, WithoutARunTheNewestThatRunsIsMeant) {
   EXPECT_THAT(Rubato({"status"}).err,
               StartsWith("error: the run runs/over has no address (yet?): "));
   EXPECT_EQ(Rubato({"status"}).code, 2);
+}
+
+// Whichever has the time to wait for its end, as status has not.
+TEST_F(RubatoCommandTest, ARunThatWasFrozenAndIsKilledMeanwhileIsStillTheOneThatIsMeant) {
+  const Listener frozen, older;
+  for (const char* run : {"over", "frozen", "older"}) {
+    fs::create_directories(Path(absl::StrCat("runs/", run)));
+  }
+  Write("runs/over/summary.json", "{}");
+  fs::create_symlink("over", Path("runs/latest"));
+  Write("runs/older/address", older.address());
+  Write("runs/frozen/address", frozen.address());
+  fs::last_write_time(Path("runs/older/address"),
+                      fs::last_write_time(Path("runs/frozen/address")) - std::chrono::hours(1));
+  std::thread end([&frozen] { frozen.EndAfterSilence(absl::Seconds(1)); });
+  const Result result = Rubato({"switch", "--mode", "async"});
+  end.join();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.err, absl::StrCat("error: nobody answers at ", frozen.address(),
+                                     ": the run runs/frozen is over, or was killed\n"));
 }
 
 TEST_F(RubatoCommandTest, ATrainThatFailsAtItsStartIsNotTheNewestRun) {

@@ -175,16 +175,21 @@ std::vector<RunFolder> RunsUnderWay() {
 }
 
 // runs/latest if it runs, else the newest that does: one that has yet to begin, or that was given a
-// folder under runs/.
+// folder under runs/. What is over refuses at once. Who refuses after a while was frozen, and has
+// been killed meanwhile: another run is not meant then.
 absl::StatusOr<Peer> ConnectToNewest(absl::Time deadline, absl::Duration timeout) {
+  const absl::Time soon = MonotonicNow() + kAnswerTimeout;
+  const auto is_meant = [&](const absl::StatusOr<Peer>& peer) {
+    return peer.ok() || absl::IsDeadlineExceeded(peer.status()) || MonotonicNow() > soon;
+  };
   std::error_code error;
   const std::filesystem::path latest = std::filesystem::read_symlink("runs/latest", error);
   const RunFolder first(error ? "runs/latest" : "runs/" + latest.string());
   absl::StatusOr<Peer> peer = ConnectTo(first, true, "", deadline, timeout);
-  if (peer.ok() || absl::IsDeadlineExceeded(peer.status())) return peer;
+  if (is_meant(peer)) return peer;
   for (RunFolder& folder : RunsUnderWay()) {
     absl::StatusOr<Peer> other = ConnectTo(std::move(folder), true, "", deadline, timeout);
-    if (other.ok() || absl::IsDeadlineExceeded(other.status())) return other;
+    if (is_meant(other)) return other;
   }
   if (absl::IsNotFound(peer.status()) && access("runs/latest", F_OK) != 0) {
     return absl::NotFoundError(absl::StrCat(
