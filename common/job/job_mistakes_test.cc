@@ -467,6 +467,9 @@ TEST(JobMistakesTest, OverridesAreNamedInPlaceOfTheFile) {
       {"consistency=sync,staleness=3",
        "--set consistency: consistency.staleness: found with mode: sync, expected only with mode: "
        "bounded"},
+      {"consistency=sync, staleness=3",
+       "--set consistency: consistency.staleness: found with mode: sync, expected only with mode: "
+       "bounded"},
       {"data=glyphs", "--set data: found glyphs, expected a map such as {format: glyphs}"},
       {"optimiser.learning_rate=1",
        "--set optimiser.learning_rate: optimiser: found an unknown key; did you mean optimizer?"},

@@ -47,6 +47,13 @@ std::string ShownKey(const std::string& parent, const std::string& name) {
   return Join(parent, Show(name));
 }
 
+// What stands between commas; spaces behind one, as people write lists, do not count.
+std::vector<std::string> SplitAtCommas(absl::string_view text) {
+  std::vector<std::string> parts = absl::StrSplit(text, ',');
+  for (size_t i = 1; i < parts.size(); ++i) absl::StripLeadingAsciiWhitespace(&parts[i]);
+  return parts;
+}
+
 // Whether `parts`, which stood between commas, are a value of the field's principal key, of a
 // choice, and then KEY=VALUE each.
 bool IsShortMap(const std::vector<std::string>& parts, const FieldDescriptor& field) {
@@ -135,7 +142,7 @@ void YamlReader::ReadFlag(const std::string& flag, absl::string_view text) {
   const std::string principal = Principal(*message_->GetDescriptor())->name();
   const Place place{flag, 0, 0, principal};
   report_.Note("", place);
-  const std::vector<std::string> parts = absl::StrSplit(text, ',');
+  const std::vector<std::string> parts = SplitAtCommas(text);
   Override(principal, parts[0], place);
   for (size_t i = 1; i < parts.size(); ++i) {
     const std::pair<std::string, std::string> assignment =
@@ -166,7 +173,7 @@ void YamlReader::Override(const std::string& path, const std::string& value, con
     }
     if (i + 1 == names.size()) {
       // As --mode of `rubato switch`: bounded,staleness=3.
-      const std::vector<std::string> parts = absl::StrSplit(value, ',');
+      const std::vector<std::string> parts = SplitAtCommas(value);
       const bool is_short = IsShortMap(parts, *field);
       Assign(is_short ? parts[0] : value, key, place, *field, message);
       for (size_t j = 1; is_short && j < parts.size(); ++j) {
