@@ -86,7 +86,12 @@ void DeriveDefaults(proto::Job* job) {
 
 // A script brings its model, and what belongs to that: the job has nothing of it.
 void TakeScript(proto::Job* job, Report* report) {
-  if (job->script_size() > 0 && !report->Given("model")) {
+  if (report->Given("script") && !report->Given("model")) {
+    if (job->script().empty() && report->Sound("script")) {
+      report->Add("script",
+                  "found an empty list, expected the words of a command, such as [python3, "
+                  "train.py]");
+    }
     job->mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
   }
   if (!IsScript(*job)) {

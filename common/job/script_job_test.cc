@@ -91,6 +91,17 @@ TEST(ScriptJobTest, WhatTheScriptHasTheJobHasNot) {
                           "codec: its optimizer is not known"));
 }
 
+// And not that there is no model: the script was meant to bring it.
+TEST(ScriptJobTest, AScriptThatIsNoCommandIsTheOnlyMistake) {
+  EXPECT_THAT(MistakesIn("script: []\n"),
+              ElementsAre("job.yaml:4:1: script: found an empty list, expected the words of a "
+                          "command, such as [python3, train.py]"));
+  EXPECT_THAT(
+      MistakesIn("script: python3 train.py\n"),
+      ElementsAre("job.yaml:4:9: script: found \"python3 train.py\", expected a list of text"));
+  EXPECT_THAT(MistakesIn("model: mlp\nscript: []\n"), ElementsAre());
+}
+
 TEST(ScriptJobTest, AMetricIsAnyFigureOfItsTests) {
   const auto keep_best = [](const std::string& metric) {
     return absl::StrCat("checkpoint: {keep_best: {mode: max, metric: ", metric, "}}\n");
