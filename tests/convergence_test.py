@@ -61,8 +61,9 @@ class ConvergenceTest(unittest.TestCase):
 
         with subprocess.Popen(self.command("broken", "--jobs", "1"), cwd=self.folder.name,
                               text=True, stderr=subprocess.PIPE) as driver:
-            driver.stderr.readline()  # the first cell is done
+            first = driver.stderr.readline()
             driver.send_signal(signal.SIGKILL)
+        self.assertRegex(first, r"^1 of 6 cells are done, [01] running")
         again = self.run_study("broken", "--jobs", "2")
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertIn("of 6 cells are done already", again.stderr)

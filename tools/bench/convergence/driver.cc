@@ -195,7 +195,7 @@ void Driver::Say(const CellPool& pool, const std::string& event) const {
                             each * static_cast<int64_t>(cells_.size() - all), absl::Seconds(1))),
                         " left");
   }
-  WriteAll(2, absl::StrFormat("%d of %d cells are done, %d run%s: %s\n", all, cells_.size(),
+  WriteAll(2, absl::StrFormat("%d of %d cells are done, %d running%s: %s\n", all, cells_.size(),
                               pool.running(), left, event));
 }
 
