@@ -457,6 +457,7 @@ void Worker::Run(const Session::GiveValues& give) {
 }
 
 void Worker::Run(const Session::Disconnect&) {
+  is_sending_ = false;
   batch_.reset();
   heartbeat_.reset();
   streams_.reset();

@@ -91,7 +91,7 @@ class WorkerLoop {
   // The first block of the last of the last Compute's sums is about to leave, and nothing that is
   // still to be done of it reads parameters. In steps what comes next is pulled now, so that each
   // block is sent as soon as it is updated, and not when all have left. (On arrival a pull says
-  // what it follows.) The next event must be OnComputed.
+  // what it follows.) The next event must be OnComputed, unless this part ends.
   void OnSending(Actions* actions);
   // The last Compute is done: its sums are on their way.
   void OnComputed(Actions* actions);

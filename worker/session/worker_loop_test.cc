@@ -365,8 +365,6 @@ TEST(WorkerLoopTest, TakesOverALostWorkersMicroBatchesAtTheirVersion) {
   EXPECT_THAT(loop.Parameters(), ElementsAre("compute 2 clock 2 nodes 0-4"));
 }
 
-// Two views, one soon after the other: the first gave it something from step 3 on, which nobody
-// else will compute, before the second divided the steps from 4 on.
 TEST(WorkerLoopTest, NothingIsPulledAheadWhileTheStepNeedsMoreOfIt) {
   Loop loop;
   loop.View(MakeView(SyncMode(), {2, 4}));
@@ -427,6 +425,8 @@ TEST(WorkerLoopTest, OneThatLeavesFinishesWhatItHasPulledAheadFor) {
   EXPECT_THAT(loop.Parameters(), ElementsAre("leave"));
 }
 
+// Two views, one soon after the other: the first gave it something from step 3 on, which nobody
+// else will compute, before the second divided the steps from 4 on.
 TEST(WorkerLoopTest, OneThatJoinsBeginsWithTheFirstStepThatItHasBeenGrantedSomethingOf) {
   Loop loop;
   proto::View view = MakeView(SyncMode(), {0, 0}, 100);

@@ -61,6 +61,8 @@ absl::Span<const float> ParameterMemory::values() const {
           static_cast<size_t>(space_.values())};
 }
 
+// Within this lock the reader takes its own; within that others take PulledParameters', and within
+// that Begin is called. No circle closes: Begin is not called while a block is being filled in.
 float* ParameterMemory::AskReader() {
   absl::MutexLock lock(&mutex_);
   if (readers_.has_value()) return *readers_;
