@@ -395,8 +395,10 @@ print("came""")
             self.assertEqual([int(words[1]) for words in told], [sum(int(words[3]) for words in told)] * 2, mode)
 
     def test_a_loaders_length_is_that_of_the_mode_in_which_the_script_begins(self):
-        # As above. The job's first mode is async: 6 micro-batches an epoch; it goes on in sync: 8.
-        text = FAILING.replace("FAILS", "n += 1").replace("for epoch", "n, length = 0, len(loader)\nfor epoch").replace(
+        # As above. The job's first mode is async: 6 micro-batches an epoch; it goes on in sync: 8. No script is through
+        # the first epoch before the other begins.
+        text = FAILING.replace("FAILS", "n += 1; time.sleep(0.1)").replace("import torch", "import time, torch", 1)
+        text = text.replace("for epoch", "n, length = 0, len(loader)\nfor epoch").replace(
             "batch_size=16", "batch_size=48").replace("ones(64", "ones(52") + "print('length', length, 'found', n)\n"
         flags = ("cluster.workers=2", "train.micro_batches=4", "train.batch_size=48",
                  "consistency={schedule: [{mode: async, until: {epochs: 1}}, {mode: sync}]}")
