@@ -306,6 +306,19 @@ class RegionScriptValuesTest : public ScriptValuesTest {
     return work;
   }
 
+  // What the script has asked for before: parameters that are new to it, all of that value.
+  void ComputeAskedFor(float value) {
+    RUBATO_EXPECT_OK(Compute(
+        {0, 1}, [](int64_t) {},
+        [&] {
+          const absl::StatusOr<nlohmann::json> work = script_->Read();
+          RUBATO_ASSERT_OK(work);
+          EXPECT_EQ((*work)["new"], true);
+          EXPECT_THAT(script_->parameters(), Each(value));
+          Say("give", (*work)["id"], 0, 4);
+        }));
+  }
+
   const std::vector<float> ones_ = std::vector<float>(kValues, 1.0f);
 };
 
@@ -318,15 +331,7 @@ TEST_F(RegionScriptValuesTest, MayBeFilledOnlyWhileTheScriptAwaitsWhatIsNext) {
     ASSERT_FALSE(region.empty());
     std::fill(region.begin(), region.end(), static_cast<float>(i));
     parameters_ = region;
-    RUBATO_EXPECT_OK(Compute(
-        {0, 1}, [](int64_t) {},
-        [&] {
-          const absl::StatusOr<nlohmann::json> work = script_->Read();
-          RUBATO_ASSERT_OK(work);
-          EXPECT_EQ((*work)["new"], true);
-          EXPECT_THAT(script_->parameters(), Each(static_cast<float>(i)));
-          Say("give", (*work)["id"], 0, 4);
-        }));
+    ComputeAskedFor(static_cast<float>(i));
   }
 }
 
@@ -347,15 +352,7 @@ TEST_F(RegionScriptValuesTest, ThatIsFilledInPartIsNotWhatTheScriptHas) {
   AskAndBeHeard();
   std::fill_n(values_->reader_memory()().begin(), kValues / 2, 9.0f);
   parameters_ = ones_;
-  RUBATO_EXPECT_OK(Compute(
-      {0, 1}, [](int64_t) {},
-      [&] {
-        const absl::StatusOr<nlohmann::json> work = script_->Read();
-        RUBATO_ASSERT_OK(work);
-        EXPECT_EQ((*work)["new"], true);
-        EXPECT_THAT(script_->parameters(), Each(1.0f));
-        Say("give", (*work)["id"], 0, 4);
-      }));
+  ComputeAskedFor(1.0f);
 }
 
 TEST_F(RegionScriptValuesTest, HasTheFinalParametersThoughItWasFilledInPart) {
