@@ -21,7 +21,8 @@ absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state
 // The same, of a term that begins, and term.json before.
 absl::Status WriteFirstRunState(const RunFolder& folder, const proto::RunState& state);
 
-// Of the last line of metrics.jsonl that tells samples; zeroes if there is none.
+// How far the run came, by the last line of training in metrics.jsonl and the tests behind it,
+// which may be of parameters of long before; zeroes if there is none.
 struct LastMetrics {
   int64_t samples = 0;
   double seconds = 0;  // of training

@@ -63,6 +63,25 @@ TEST_F(RunStateTest, ATermThatBeganCountsBeforeTheLastOneOfAnEarlierTerm) {
   EXPECT_EQ((*found)->term(), 3);
 }
 
+TEST_F(RunStateTest, ATestOfEarlierParametersDoesNotTakeTheRunBack) {
+  {
+    std::ofstream lines(folder_.MetricsFile());
+    lines << R"({"kind":"train","samples":4096,"time":2.5})"
+          << "\n"  // of a term that was lost
+          << R"({"kind":"train","samples":1024,"time":1.5})"
+          << "\n"
+          << R"({"kind":"eval","samples":768,"time":1.25})"
+          << "\n";
+  }
+  EXPECT_EQ(ReadLastMetrics(folder_).samples, 1024);
+  EXPECT_EQ(ReadLastMetrics(folder_).seconds, 1.5);
+  std::ofstream(folder_.MetricsFile(), std::ios::app)  // lines of training are thinned out
+      << R"({"kind":"eval","samples":1536,"time":1.75})"
+      << "\n";
+  EXPECT_EQ(ReadLastMetrics(folder_).samples, 1536);
+  EXPECT_EQ(ReadLastMetrics(folder_).seconds, 1.75);
+}
+
 TEST_F(RunStateTest, WhereNeitherIsWholeBothAreNamed) {
   Empty(folder_.StateFile());
   Empty(folder_.TermFile());
