@@ -61,6 +61,15 @@ std::string FolderOf(const std::string& path) {
   return path.substr(0, slash == 0 ? 1 : slash);
 }
 
+// The new name is on the disk when the folder is. Where folders cannot be flushed, nothing more can
+// be done.
+void FlushName(const std::string& path) {
+  const int folder = open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return;
+  (void)fsync(folder);
+  close(folder);
+}
+
 std::string TemporaryPath(const std::string& path) {
   // The number keeps two writers of one path apart, in one process as well; the last to commit
   // wins.
@@ -197,14 +206,7 @@ absl::Status AtomicFile::Commit(Flush flush) {
   if (temporary_path_ != path_ && rename(temporary_path_.c_str(), path_.c_str()) != 0) {
     return Fail("rename to", errno);
   }
-  if (flush != Flush::kName) return absl::OkStatus();
-  // The new name is on the disk when the folder is. Where folders cannot be flushed, nothing more
-  // can be done.
-  const int folder = open(FolderOf(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder >= 0) {
-    (void)fsync(folder);
-    close(folder);
-  }
+  if (flush == Flush::kName) FlushName(path_);
   return absl::OkStatus();
 }
 
@@ -218,6 +220,34 @@ void AtomicFile::Discard() {
   if (descriptor_ < 0) return;
   close(std::exchange(descriptor_, -1));
   unlink(temporary_path_.c_str());
+}
+
+namespace {
+
+absl::Status WriteOver(const std::string& path, absl::string_view contents, Flush flush) {
+  RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Reuse(path));
+  RUBATO_RETURN_IF_ERROR(file.Append(contents));
+  return file.Commit(flush);
+}
+
+}  // namespace
+
+std::string SecondFile(const std::string& path) {
+  const size_t name = path.rfind('/') + 1;  // 0 where there is no slash
+  return absl::StrCat(path.substr(0, name), ".", path.substr(name));
+}
+
+absl::Status ReplaceFile(const std::string& path, absl::string_view contents, Flush flush) {
+  const std::string second = SecondFile(path);
+  const Flush of_contents = flush == Flush::kNothing ? flush : Flush::kContents;
+  RUBATO_RETURN_IF_ERROR(WriteOver(second, contents, of_contents));
+  if (renameat2(AT_FDCWD, second.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) != 0) {
+    // There was none yet, or the file system cannot swap names.
+    if (rename(second.c_str(), path.c_str()) != 0) return ErrorOf("rename to", path, errno);
+    (void)WriteOver(second, contents, Flush::kNothing);  // takes the space that the next one needs
+  }
+  if (flush == Flush::kName) FlushName(path);
+  return absl::OkStatus();
 }
 
 bool IsUnfinished(absl::string_view name, absl::string_view of) {

@@ -77,6 +77,17 @@ class AtomicFile {
   size_t gathered_ = 0;
 };
 
+// For a small file that is replaced again and again, also while the disk is full: contents are
+// written over those of a second file, whose space is there already, and the two swap names. So
+// readers see the old contents or the new, as with AtomicFile. Only the first call needs space, and
+// contents that need more of it than those before (up to 4 KiB they do not, on most file systems;
+// those that never overwrite in place need some at all times).
+//
+// The second file stays beside `path`: SecondFile(path), which is hidden. Errors as AtomicFile,
+// which may name it.
+absl::Status ReplaceFile(const std::string& path, absl::string_view contents, Flush flush);
+std::string SecondFile(const std::string& path);
+
 // Whether `name` is that of a file that was to become `of`, as AtomicFile::Create calls it; names
 // without their folder.
 bool IsUnfinished(absl::string_view name, absl::string_view of);

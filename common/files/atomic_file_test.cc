@@ -2,20 +2,25 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,9 +29,11 @@ namespace rubato {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 class AtomicFileTest : public testing::Test {
  protected:
@@ -51,6 +58,12 @@ class AtomicFileTest : public testing::Test {
     std::ostringstream text;
     text << file.rdbuf();
     return text.str();
+  }
+
+  ino_t FileNumber(const std::string& name) const {
+    struct stat file = {};
+    EXPECT_EQ(stat(Path(name).c_str(), &file), 0);
+    return file.st_ino;
   }
 
   std::string folder_;
@@ -110,6 +123,67 @@ TEST_F(AtomicFileTest, FullDiskLeavesNothingBehind) {
   EXPECT_THAT(FolderNames(), ElementsAre("a"));
   EXPECT_THAT(file->Commit(), IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("a")));
   EXPECT_EQ(Contents("a"), "old");
+}
+
+TEST_F(AtomicFileTest, ReplaceFileShowsTheOldContentsOrTheNew) {
+  for (const std::string contents : {"first", "second, longer", "third", ""}) {
+    std::ifstream reader(Path("a"));
+    const std::string before = Contents("a");
+    RUBATO_ASSERT_OK(ReplaceFile(Path("a"), contents, Flush::kName));
+    EXPECT_EQ(Contents("a"), contents);
+    std::ostringstream read;
+    read << reader.rdbuf();
+    EXPECT_EQ(read.str(), before);  // by one who had opened it
+  }
+  EXPECT_THAT(FolderNames(), ElementsAre("a"));
+  EXPECT_THAT(ReplaceFile("missing/a", "x", Flush::kNothing),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("missing/")));
+}
+
+// On a file system of this size of its own, in a process of its own; false where that may not be.
+bool OnSmallDisk(const std::string& folder, const std::function<void()>& run) {
+  constexpr int kNoDisk = 77;
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string user = absl::StrCat("0 ", getuid(), " 1");
+    const std::string group = absl::StrCat("0 ", getgid(), " 1");
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) _exit(kNoDisk);
+    std::ofstream("/proc/self/setgroups") << "deny";
+    std::ofstream("/proc/self/uid_map") << user;
+    std::ofstream("/proc/self/gid_map") << group;
+    if (mount("none", folder.c_str(), "tmpfs", 0, "size=64k") != 0) {
+      _exit(kNoDisk);
+    }
+    run();
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_THAT(WEXITSTATUS(status), AnyOf(0, kNoDisk));
+  return WEXITSTATUS(status) != kNoDisk;
+}
+
+TEST_F(AtomicFileTest, ReplaceFileTakesNoSpaceOfADiskThatIsFull) {
+  const bool could = OnSmallDisk(folder_, [this] {
+    RUBATO_ASSERT_OK(ReplaceFile(Path("a"), "old", Flush::kNothing));
+    std::ofstream(Path("rest")) << std::string(1 << 20, 'x');
+    absl::StatusOr<AtomicFile> file = AtomicFile::Create(Path("a"));
+    RUBATO_ASSERT_OK(file);
+    ASSERT_THAT(file->Append("new"),
+                IsError(absl::StatusCode::kResourceExhausted, HasSubstr("No space left")));
+    const ino_t first = FileNumber("a"), second = FileNumber(".a");
+    for (const std::string contents : {"new", "newer, and longer", "newest"}) {
+      RUBATO_ASSERT_OK(ReplaceFile(Path("a"), contents, Flush::kName));
+      EXPECT_EQ(Contents("a"), contents);
+      // Nobody else gets the space in between.
+      EXPECT_THAT(std::vector({FileNumber("a"), FileNumber(".a")}),
+                  UnorderedElementsAre(first, second));
+    }
+    EXPECT_THAT(ReplaceFile(Path("a"), std::string(10000, 'x'), Flush::kName),
+                IsError(absl::StatusCode::kResourceExhausted, HasSubstr("No space left")));
+    EXPECT_EQ(Contents("a"), "newest");
+  });
+  if (!could) GTEST_SKIP() << "no file system can be mounted here";
 }
 
 TEST_F(AtomicFileTest, SaysWhyItCannotBeCreated) {

@@ -171,9 +171,20 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
 void RunFolder::Abandon() const {
   RemoveUnfinished();
   std::error_code error;
-  std::vector<fs::path> entries = {
-      JobFile(),  AddressFile(), TokenFile(), WorkerKeyFile(), CertificatesFolder(), StateFile(),
-      TermFile(), MetricsFile(), ViewsFile(), RecordFolder(),  InitialFile(),        DataFile()};
+  std::vector<fs::path> entries = {JobFile(),
+                                   AddressFile(),
+                                   TokenFile(),
+                                   WorkerKeyFile(),
+                                   CertificatesFolder(),
+                                   StateFile(),
+                                   TermFile(),
+                                   MetricsFile(),
+                                   ViewsFile(),
+                                   RecordFolder(),
+                                   InitialFile(),
+                                   DataFile(),
+                                   SecondFile(StateFile()),
+                                   SecondFile(TermFile())};
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
     if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
       entries.push_back(it->path());

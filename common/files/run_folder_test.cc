@@ -154,10 +154,11 @@ TEST_F(RunFolderTest, AnAbandonedFolderKeepsWhatAnotherHasPutThere) {
   RUBATO_ASSERT_OK(WriteFileAtomically("other/certificates/ca.key", "x"));
   RunFolder run("other");
   run.KeepWhatIsThere();
-  RUBATO_ASSERT_OK(WriteFileAtomically(run.StateFile(), "x"));
+  RUBATO_ASSERT_OK(ReplaceFile(run.StateFile(), "x", Flush::kNothing));
   run.Abandon();
   EXPECT_TRUE(fs::exists("other/certificates/ca.key"));
   EXPECT_FALSE(fs::exists(run.StateFile()));
+  EXPECT_FALSE(fs::exists(SecondFile(run.StateFile())));
 }
 
 // Of a process that was killed in between.

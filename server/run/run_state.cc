@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/json.h"
 #include "common/base/status.h"
+#include "common/files/atomic_file.h"
 
 namespace rubato {
 
@@ -32,7 +33,7 @@ absl::Status Write(const std::string& path, const proto::RunState& state, Flush 
   if (!google::protobuf::util::MessageToJsonString(state, &text, options).ok()) {
     return absl::InternalError("the run's state is no JSON");
   }
-  return WriteFileAtomically(path, text, flush);
+  return ReplaceFile(path, text, flush);  // on a full disk too
 }
 
 }  // namespace
