@@ -8,7 +8,7 @@ Usage: harm_test.py RUBATO SERVER WORKER SLOW_DISK   (the binaries, and the libr
   RUBATO_HARM_LEASE=4      seconds, of each job (2); for a machine with much other work
   RUBATO_HARM_TIMES=1      fails where going on, or an end, takes longer than it may; else that is only printed
 
-A round that finds something says what, and where its files are. Where the machine took more than a third of a lease
+A round that finds something says what, and where its files are. Where the machine took more than a quarter of a lease
 from one thread within a lease, who is silent, late or gone proves nothing, and the round counts as starved; bits and
 accounts count always. A seed repeats the same draws, at the same steps as far as the machine lets it. docs/views.md
 says what is judged.
@@ -46,7 +46,7 @@ def main():
             late.append(seed)
             print(f"LATE with RUBATO_HARM_SEED={seed}: {sentence}", flush=True)
         if finding is not None:
-            is_starved = machine.worst > LEASE / 3 and not done.is_certain
+            is_starved = machine.worst > LEASE / 4 and not done.is_certain
             (starved if is_starved else findings).append(seed)
             print(f"{'starved' if is_starved else 'FOUND'} with RUBATO_HARM_SEED={seed}: {finding}\n  a thread lost "
                   f"{machine.worst:.2f} s of a lease to the machine; files: {base}/round-{seed}", flush=True)

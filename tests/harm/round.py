@@ -69,6 +69,10 @@ class Round(Harms, ServerHarms):
                 judge.ledger(self._job.status())
             self._end()
             judge.nothing_left(self._job, self._tag, self._ports())
+        except Finding:
+            if self._disk is not None and self._job is not None:  # it goes with its disk
+                shutil.copytree(self._job.run, os.path.join(self._folder, "run"), dirs_exist_ok=True)
+            raise
         finally:
             if self._job is not None:
                 self._job.close()
