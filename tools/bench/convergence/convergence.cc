@@ -276,8 +276,12 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   const int64_t failed = std::count_if(
       done.begin(), done.end(), [](const DoneCell& cell) { return !cell.result.error.empty(); });
   if (failed > 0) *code = 1;
+  std::vector<std::string> sentences = Verdicts(options.study, done);
+  if (std::string sure = Certainty(GroupsOf(options.study, done)); !sure.empty()) {
+    sentences.push_back(std::move(sure));
+  }
   return absl::StrCat(
-      absl::StrJoin(Verdicts(options.study, done), "\n"), "\n",
+      absl::StrJoin(sentences, "\n"), "\n",
       failed > 0 ? absl::StrCat(failed, " of ", done.size(),
                                 " cells failed, which the report names; the same command runs "
                                 "them again\n")

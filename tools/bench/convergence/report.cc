@@ -99,6 +99,18 @@ std::string Advice(const ModeVerdict& verdict) {
              : "train longer or set an easier target";
 }
 
+// Two digits behind the point, or as many as tell it from 1, where a verdict changes.
+std::string RatioText(double ratio) {
+  const double beyond = std::abs(ratio - 1);
+  int digits = 2;
+  while (beyond > 1e-6 && beyond < 0.5 * std::pow(10, -digits)) ++digits;
+  return absl::StrFormat("%.*f", digits, ratio);
+}
+
+std::string IntervalText(std::pair<double, double> interval) {
+  return absl::StrCat(RatioText(interval.first), " to ", RatioText(interval.second));
+}
+
 // Of a mode that is neither faster nor slower: `baseline` is the verdict of the study's baseline.
 std::string NoVerdictText(const Study& study, const ModeVerdict& verdict,
                           const ModeVerdict& baseline) {
@@ -106,25 +118,21 @@ std::string NoVerdictText(const Study& study, const ModeVerdict& verdict,
   const bool has_misses = verdict.misses + baseline.misses > 0;
   if (has_misses && (low > 1 || high < 1)) {
     return absl::StrFormat(
-        "was %.2f to %.2f times as fast as %s (%.4g %% confidence), but %d of %d runs missed the "
-        "target (of %s %d of %d): no verdict; %s",
-        low, high, study.baseline, 100 * (1 - verdict.level), verdict.misses, verdict.pairs,
+        "was %s times as fast as %s, but %d of %d runs missed the target (of %s %d of %d): no "
+        "verdict; %s",
+        IntervalText(verdict.speedup), study.baseline, verdict.misses, verdict.pairs,
         study.baseline, baseline.misses, baseline.pairs,
         Advice(verdict.misses > 0 ? verdict : baseline));
   }
-  return absl::StrFormat(
-      "cannot be told from %s: its speed is %.2f to %.2f of that (%.4g %% confidence)%s",
-      study.baseline, low, high, 100 * (1 - verdict.level),
-      verdict.misses > 0 ? absl::StrFormat(", and %d of %d runs miss the target; %s",
-                                           verdict.misses, verdict.pairs, Advice(verdict))
-                         : "");
+  return absl::StrFormat("cannot be told from %s: its speed is %s of that%s", study.baseline,
+                         IntervalText(verdict.speedup),
+                         verdict.misses > 0
+                             ? absl::StrFormat(", and %d of %d runs miss the target; %s",
+                                               verdict.misses, verdict.pairs, Advice(verdict))
+                             : "");
 }
 
 std::string SpeedText(const Study& study, const ModeVerdict& verdict, const ModeVerdict& baseline) {
-  const auto interval = [&](double low, double high) {
-    return absl::StrFormat("%.2f to %.2f times (%.4g %% confidence)", low, high,
-                           100 * (1 - verdict.level));
-  };
   switch (verdict.speed) {
     case ModeVerdict::Speed::kBaseline:
       return "is the baseline";
@@ -146,11 +154,12 @@ std::string SpeedText(const Study& study, const ModeVerdict& verdict, const Mode
           TargetText(study.target), verdict.pairs - verdict.misses, verdict.pairs, study.baseline,
           baseline.pairs - baseline.misses, Advice(baseline));
     case ModeVerdict::Speed::kFaster:
-      return absl::StrCat("is faster than ", study.baseline, " by ",
-                          interval(verdict.speedup.first, verdict.speedup.second));
+      return absl::StrCat("is faster than ", study.baseline, " by ", IntervalText(verdict.speedup),
+                          " times");
     case ModeVerdict::Speed::kSlower:
       return absl::StrCat("is slower than ", study.baseline, " by ",
-                          interval(1 / verdict.speedup.second, 1 / verdict.speedup.first));
+                          IntervalText({1 / verdict.speedup.second, 1 / verdict.speedup.first}),
+                          " times");
     case ModeVerdict::Speed::kCannotTell:
       return NoVerdictText(study, verdict, baseline);
   }
@@ -203,6 +212,29 @@ std::string BaselineMisses(const Study& study, const Group& group, size_t mode) 
                       ". So no mode is called slower.");
 }
 
+// The same as a word, for the table.
+std::string SpeedWord(ModeVerdict::Speed speed) {
+  switch (speed) {
+    case ModeVerdict::Speed::kBaseline:
+      return "baseline";
+    case ModeVerdict::Speed::kTooFewSeeds:
+      return "too few seeds";
+    case ModeVerdict::Speed::kNotReached:
+      return "misses the target";
+    case ModeVerdict::Speed::kTooEasy:
+      return "target too easy";
+    case ModeVerdict::Speed::kBaselineNotReached:
+      return "baseline misses";
+    case ModeVerdict::Speed::kFaster:
+      return "faster";
+    case ModeVerdict::Speed::kSlower:
+      return "slower";
+    case ModeVerdict::Speed::kCannotTell:
+      return "not certain";
+  }
+  return "";
+}
+
 // Of the table of modes.
 std::vector<std::string> Row(const Study& study, const Group& group, size_t mode) {
   std::vector<double> seconds, samples, last, test, staleness;
@@ -220,23 +252,28 @@ std::vector<std::string> Row(const Study& study, const Group& group, size_t mode
                           : absl::StrFormat(*absl::ParsedFormat<'g'>::New(format), Median(values));
   };
   const ModeVerdict& verdict = group.verdicts[mode];
-  std::string speed = "–";
-  if (verdict.speed == ModeVerdict::Speed::kBaseline) {
-    speed = "1";
-  } else if (verdict.speed == ModeVerdict::Speed::kFaster ||
-             verdict.speed == ModeVerdict::Speed::kSlower ||
-             verdict.speed == ModeVerdict::Speed::kCannotTell) {
-    speed = absl::StrFormat("%.2f to %.2f", verdict.speedup.first, verdict.speedup.second);
+  const bool is_baseline = verdict.speed == ModeVerdict::Speed::kBaseline;
+  std::string speed = is_baseline ? "1" : "–", better = is_baseline ? "0" : "–";
+  if (verdict.speed == ModeVerdict::Speed::kFaster ||
+      verdict.speed == ModeVerdict::Speed::kSlower ||
+      verdict.speed == ModeVerdict::Speed::kCannotTell) {
+    speed = absl::StrCat(RatioText(verdict.speedup_mean), " (", IntervalText(verdict.speedup), ")");
+  }
+  const auto [low, high] = verdict.quality_difference;
+  if (!is_baseline && std::isfinite(low) && std::isfinite(high)) {
+    better = absl::StrFormat("%.3g (%.3g to %.3g)", verdict.quality_mean, low, high);
   }
   const std::string scale =
       group.scale == 0 ? ""
                        : absl::StrFormat(" (computing × %g)", study.compute_scales[group.scale]);
   return {absl::StrCat(study.modes[mode], scale),
           ClusterColumn(study, group.workers, group.speeds),
+          SpeedWord(verdict.speed),
+          speed,
+          better,
           absl::StrCat(verdict.pairs - verdict.misses, " of ", verdict.pairs),
           median(seconds, "%.4g"),
           median(samples, "%.6g"),
-          speed,
           median(last, "%.4g"),
           median(test, "%.4g"),
           median(staleness, "%.3g")};
@@ -370,11 +407,32 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
   return sentences;
 }
 
-const char kTableNote[] =
-    "Medians over the seeds; seconds and samples of the runs that reach the target. The speed is "
-    "the baseline's time divided by the mode's, as an interval: seeds are compared in pairs, by an "
-    "exact sign-flip test of the logarithms, with Holm's correction over the modes. A run that "
-    "misses the target enters with its end; if it diverged, as no shorter than its partner.";
+std::string Certainty(const std::vector<Group>& groups) {
+  const bool is_judged = std::any_of(groups.begin(), groups.end(), [](const Group& group) {
+    return !group.verdicts.empty() &&
+           std::all_of(group.verdicts.begin(), group.verdicts.end(), IsJudged);
+  });
+  if (!is_judged) return "";
+  return absl::StrFormat(
+      "Verdicts have %g %% confidence, those on times and those on the metric at the end each: "
+      "with it, no mode of a cluster is called faster or slower (better or worse) wrongly. As the "
+      "modes share the other %g %% (Holm's correction), the interval of one has that confidence or "
+      "more.",
+      100 * (1 - kAlpha), 100 * kAlpha);
+}
+
+std::string TableNote(const Study& study) {
+  return absl::StrCat(
+      "\"Times as fast\" and \"better by\" compare each run with that of ", study.baseline,
+      " with the same seed: the mean over the seeds (of times as fast, the geometric mean of the "
+      "baseline's time divided by the mode's) and, in brackets, its interval; a mode is faster "
+      "(better) if that is above 1 (0), slower (worse) if it is below, and else nothing is "
+      "certain. The columns behind \"runs that reach it\" are medians of a mode's own runs, "
+      "seconds and samples of those that reach the target: no seeds are paired there, so the "
+      "difference of two medians may lie outside the interval, or point the other way. The tests "
+      "are exact sign-flip tests, of times by their logarithms. A run that misses the target "
+      "enters with its end; if it diverged, as no shorter than its partner.");
+}
 
 std::string ReportTitle(const Study& study) {
   return absl::StrCat("Which mode reaches ", TargetText(study.target), " first");
@@ -416,10 +474,12 @@ ReportTable TableOf(const Study& study, const std::vector<Group>& groups) {
   ReportTable table;
   table.titles = {"mode",
                   "workers",
+                  "verdict",
+                  absl::StrCat("times as fast as ", study.baseline),
+                  absl::StrCat(study.target.metric, " better by"),
                   "runs that reach it",
                   "seconds",
                   "samples",
-                  "speed beside the baseline",
                   absl::StrCat(study.target.metric, " at the end"),
                   "of the test split",
                   "staleness"};
@@ -438,6 +498,9 @@ std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cell
   for (const std::string& sentence : Verdicts(study, cells)) {
     absl::StrAppend(&text, "* ", sentence, "\n");
   }
+  if (const std::string certainty = Certainty(groups); !certainty.empty()) {
+    absl::StrAppend(&text, "\n", certainty, "\n");
+  }
   const ReportTable table = TableOf(study, groups);
   absl::StrAppend(&text, "\n| ", absl::StrJoin(table.titles, " | "), " |\n|");
   for (size_t i = 0; i < table.titles.size(); ++i) absl::StrAppend(&text, "---|");
@@ -445,7 +508,7 @@ std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cell
   for (const std::vector<std::string>& row : table.rows) {
     absl::StrAppend(&text, "| ", absl::StrJoin(row, " | "), " |\n");
   }
-  absl::StrAppend(&text, "\n", kTableNote, "\n");
+  absl::StrAppend(&text, "\n", TableNote(study), "\n");
   for (const Group& group : groups) {
     for (const std::string& seed : group.left_out) {
       absl::StrAppend(&text, "\nLeft out: ", seed, "\n");

@@ -41,6 +41,9 @@ constexpr double kBusyShare = 0.7;
 // The verdicts as sentences, one for each mode but the baseline and each cluster.
 std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells);
 
+// How sure they are; "" if there are too few seeds for any.
+std::string Certainty(const std::vector<Group>& groups);
+
 // Parts of the report: its title, the network and the times of computing, and a table of the modes.
 std::string ReportTitle(const Study& study);
 std::string Conditions(const Study& study);
@@ -52,7 +55,7 @@ struct ReportTable {
 };
 ReportTable TableOf(const Study& study, const std::vector<Group>& groups);
 // How the table is to be read.
-extern const char kTableNote[];
+std::string TableNote(const Study& study);
 
 // Markdown: the verdicts, a table of the modes, the search for learning rates, and how it was run.
 std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cells,

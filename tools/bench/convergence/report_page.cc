@@ -14,6 +14,7 @@
 #include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/report.h"
 #include "tools/bench/convergence/report_page_assets.h"
+#include "tools/bench/convergence/tables.h"
 #include "tools/plot/document.h"
 
 namespace rubato {
@@ -171,6 +172,7 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
   const Json data = {
       {"title", ReportTitle(study)},
       {"verdicts", Verdicts(study, cells)},
+      {"certainty", Certainty(groups)},
       {"conditions", Conditions(study)},
       {"seconds", study.processes ? "seconds" : "virtual seconds"},
       {"metric", study.target.metric},
@@ -182,7 +184,7 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
       {"learningRates", study.learning_rates},
       {"rates", RatesData(SearchRates(study, cells))},
       {"table", {{"titles", table.titles}, {"rows", table.rows}}},
-      {"tableNote", std::string(kTableNote)},
+      {"tableNote", TableNote(study)},
       {"how",
        study.target.is_script
            ? absl::StrFormat(

@@ -367,6 +367,7 @@
   byId('title').textContent = document.title = data.title;
   byId('verdicts').append(...data.verdicts.map(text => element('li', {textContent: text})));
   byId('conditions').textContent = data.conditions;
+  byId('certainty').textContent = data.certainty;
   byId('modes').append(...table(data.table.titles, data.table.rows));
   byId('table-note').textContent = data.tableNote;
   byId('how').textContent = data.how;

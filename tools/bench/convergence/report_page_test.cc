@@ -82,7 +82,7 @@ TEST_F(ReportPageTest, HoldsEveryRunOfEveryClusterAndComputingTime) {
             R"("staleness":1.25,"test":null})");
   EXPECT_EQ(async["runs"][4]["reached"], true);
   // As the report's table says.
-  EXPECT_EQ(data["table"]["rows"][1][2], "6 of 7");
+  EXPECT_EQ(data["table"]["rows"][1][5], "6 of 7");
   EXPECT_EQ(data["table"]["rows"].size(), 8u);
   EXPECT_EQ(data["table"]["titles"].size(), data["table"]["rows"][0].size());
 }

@@ -1,10 +1,13 @@
 #include "tools/bench/convergence/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -53,12 +56,59 @@ class ReportTest : public ::testing::Test {
 TEST_F(ReportTest, SaysWhichIsFasterAndWorse) {
   EXPECT_THAT(Verdicts(study_, cells_),
               ElementsAre(AllOf(HasSubstr("With 4 workers async is faster than sync by 1."),
-                                HasSubstr("times (95 % confidence); at the end its accuracy is "
-                                          "worse by 0.02"))));
-  EXPECT_THAT(ReportMarkdown(study_, cells_, "rubato bench convergence"),
-              AllOf(HasSubstr("first\n\nIn virtual time: speeds fixed, "),
-                    HasSubstr("| sync | 4 | 10 of 10 | 104.5 | 1000 | 1 | 0.95 | 0.94 | 0 |"),
-                    HasSubstr("\n    rubato bench convergence\n")));
+                                HasSubstr("times; at the end its accuracy is worse by 0.02"))));
+  EXPECT_THAT(
+      ReportMarkdown(study_, cells_, "rubato bench convergence"),
+      AllOf(
+          HasSubstr("first\n\nIn virtual time: speeds fixed, "),
+          HasSubstr("| sync | 4 | baseline | 1 | 0 | 10 of 10 | 104.5 | 1000 | 0.95 | 0.94 | 0 |"),
+          HasSubstr("\n    rubato bench convergence\n")));
+}
+
+// The geometric mean of the seeds' ratios, which is not the ratio of the medians.
+TEST_F(ReportTest, TheTableHasPairedDifferencesApartFromMedians) {
+  double logarithms = 0;
+  for (int seed = 0; seed < 10; ++seed) {
+    logarithms += std::log((100.0 + seed) / (50.0 + seed)) / 10;
+  }
+  EXPECT_THAT(
+      ReportMarkdown(study_, cells_, ""),
+      AllOf(HasSubstr("| mode | workers | verdict | times as fast as sync | accuracy better by | "
+                      "runs that reach it | seconds |"),
+            HasSubstr(absl::StrFormat("| async | 4 | faster | %.2f (1.8", std::exp(logarithms))),
+            HasSubstr("| -0.0245 (-0.0"),
+            HasSubstr("compare each run with that of sync with the same seed"),
+            HasSubstr("the difference of two medians may lie outside the interval")));
+}
+
+// Two modes share the 5 %, so one of them is judged at 2.5 % and the other at 5 %.
+TEST_F(ReportTest, SaysOneConfidenceForAllModes) {
+  study_.modes.push_back("bounded,staleness=3");
+  for (size_t i = 0; i < 10; ++i) {
+    DoneCell done = cells_[i];
+    done.cell.mode = 2;
+    done.result.outcome.seconds *= 0.9 + 0.001 * static_cast<double>(i);
+    cells_.push_back(done);
+  }
+  const std::string report = ReportMarkdown(study_, cells_, "");
+  EXPECT_THAT(report, HasSubstr("Verdicts have 95 % confidence, those on times"));
+  EXPECT_THAT(report, HasSubstr("bounded,staleness=3 is faster than sync by 1.1"));
+  EXPECT_THAT(report, Not(HasSubstr("97.5")));
+  cells_.resize(13);  // three seeds of sync and async alone
+  study_.modes.pop_back();
+  cells_.erase(cells_.begin() + 3, cells_.begin() + 10);
+  EXPECT_THAT(ReportMarkdown(study_, cells_, ""),
+              AllOf(HasSubstr("| async | 4 | too few seeds | – | –"), Not(HasSubstr("Verdicts"))));
+}
+
+// A mode that is faster by less than half a percent is not faster "by 1.00 times".
+TEST_F(ReportTest, AnIntervalShowsOnWhichSideOf1ItIs) {
+  for (size_t i = 0; i < 10; ++i) {
+    cells_[10 + i].result.outcome.seconds =
+        cells_[i].result.outcome.seconds * (0.994 + 0.0006 * static_cast<double>(i));
+  }
+  EXPECT_THAT(Verdicts(study_, cells_)[0], HasSubstr("is faster than sync by 1.00"));
+  EXPECT_THAT(Verdicts(study_, cells_)[0], Not(HasSubstr("by 1.00 to")));
 }
 
 TEST_F(ReportTest, SaysThatTheBaselineMisses) {
@@ -120,7 +170,7 @@ TEST_F(ReportTest, EachOfTheSpeedsHasAVerdict) {
   EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,\"exponential\",1,9,"));
   EXPECT_THAT(ReportMarkdown(study_, cells_, ""),
               AllOf(HasSubstr("speeds fixed and exponential, "),
-                    HasSubstr("| sync | 4, exponential | 10 of 10 |")));
+                    HasSubstr("| sync | 4, exponential | baseline | 1 | 0 | 10 of 10 |")));
 }
 
 TEST_F(ReportTest, AFastModeWhoseRunsMissTheTargetHasNoVerdict) {
@@ -128,7 +178,7 @@ TEST_F(ReportTest, AFastModeWhoseRunsMissTheTargetHasNoVerdict) {
   cells_[14].result.outcome.reached = false;
   EXPECT_THAT(Verdicts(study_, cells_)[1],
               AllOf(HasSubstr("With 4 workers async was 1."),
-                    HasSubstr(" times as fast as sync (95 % confidence), but 1 of 10 runs missed "
+                    HasSubstr(" times as fast as sync, but 1 of 10 runs missed "
                               "the target (of sync 1 of 10): no verdict; train longer or set an "
                               "easier target"),
                     Not(HasSubstr("cannot be told"))));
@@ -162,9 +212,9 @@ TEST_F(ReportTest, AVerdictThatIsNotRepeatedHasNotFlipped) {
 
 TEST_F(ReportTest, ASeedWithACellThatFailedIsLeftOutAndNamed) {
   cells_[3].result.error = "no room";
-  EXPECT_THAT(
-      ReportMarkdown(study_, cells_, ""),
-      AllOf(HasSubstr("| sync | 4 | 9 of 9 |"), HasSubstr("Left out: sync-w4-s3: no room\n")));
+  EXPECT_THAT(ReportMarkdown(study_, cells_, ""),
+              AllOf(HasSubstr("| sync | 4 | baseline | 1 | 0 | 9 of 9 |"),
+                    HasSubstr("Left out: sync-w4-s3: no room\n")));
 }
 
 TEST_F(ReportTest, NothingToCompare) {

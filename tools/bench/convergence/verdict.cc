@@ -171,7 +171,9 @@ std::vector<ModeVerdict> Judge(const std::vector<std::vector<RunOutcome>>& modes
     verdict.p = time_p[k];
     verdict.level = time_results[k].level;
     const auto [low, high] = SignFlipInterval(times[k], verdict.level);
+    verdict.speedup_mean = std::exp(-Mean(times[k]));
     verdict.speedup = {std::exp(-high), std::exp(-low)};
+    verdict.quality_mean = Mean(qualities[k]);
     verdict.quality_difference = SignFlipInterval(qualities[k], quality_results[k].level);
     verdict.quality = FindingOf(quality_results[k], qualities[k]);
     verdict.speed =

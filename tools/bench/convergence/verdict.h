@@ -61,10 +61,13 @@ struct ModeVerdict {
   std::optional<double> nearest_miss;
   double p = 1;      // of the times
   double level = 0;  // at which it was judged
-  // The baseline's time divided by the mode's: above 1 the mode is faster. At confidence 1 - level.
+  // The baseline's time divided by the mode's: above 1 the mode is faster. Its geometric mean over
+  // the seeds, and its interval at confidence 1 - level.
+  double speedup_mean = 1;
   std::pair<double, double> speedup = {1, 1};
   // Of the metric at the end, higher meaning better.
   Finding quality = Finding::kCannotTell;
+  double quality_mean = 0;
   std::pair<double, double> quality_difference = {0, 0};
   int diverged = 0;  // runs without a metric at the end, which that comparison leaves out
   // Seeds whose run needed suspiciously few samples: fewer than the mean of plain sync less three
