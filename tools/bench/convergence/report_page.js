@@ -210,7 +210,7 @@
     make: () => {
       const made = dots([{value: run => run.staleness, crossed: () => false}], 'mean staleness of a run, updates',
                         {min: 0});
-      made.note = 'How many updates of others a gradient comes too late, on average over a run.';
+      made.note = 'How many updates of others a gradient comes too late, on average over a run. ' + data.boundNote;
       const mean = mode => number(median(stalenessOf(mode)));
       made.text = 'Mean staleness. ' + modes.map((name, mode) => name + ': median ' + mean(mode)).join('; ') + '.';
       return made;
@@ -247,7 +247,8 @@
         datasets,
         note: 'Of all runs of a mode, on arrival. Dotted: the law for async with ' + group.workers +
             ' workers alike whose times are exponential, mean ' + (group.workers - 1) + '.' +
-            (most > data.mostStaleness ? ' ' + data.mostStaleness + ' stands for that and more.' : ''),
+            (most > data.mostStaleness ? ' The last one, ' + data.mostStaleness + ', is of that and more.' : '') +
+            (data.boundNote ? ' ' + data.boundNote : ''),
         text: 'Updates by staleness. ' +
             shown.map(one => modes[one.mode] + ': mean ' + number(mean(one))).join('; ') + '.',
         scales: {

@@ -108,6 +108,13 @@ TEST_F(ReportPageTest, ItsVerdictsAreThoseOfTheReport) {
   const nlohmann::json data = DataOf(Page());
   EXPECT_THAT(data["verdicts"][0], HasSubstr(" (of sync 0 of 7): no verdict; train longer"));
   EXPECT_THAT(data["verdicts"][2], HasSubstr("No verdict flips"));
+  EXPECT_THAT(data["certainty"], HasSubstr("Verdicts have 95 % confidence"));
+}
+
+TEST_F(ReportPageTest, SaysWhatBoundedBoundsWhereItIsCompared) {
+  EXPECT_EQ(DataOf(Page())["boundNote"], "");
+  study_.modes[1] = "bounded,staleness=3";
+  EXPECT_THAT(DataOf(Page())["boundNote"], HasSubstr("ahead of the slowest, not this figure"));
 }
 
 TEST_F(ReportPageTest, BandsGoFromTheLeastRunToTheGreatestOverTimeSamplesAndUpdates) {

@@ -271,7 +271,18 @@ TEST_F(ReportTest, StalenessIsCountedOverTheSeedsThatAreJudged) {
   EXPECT_THAT(table, HasSubstr("| 3 | 4–7 | 8–15 | 16–31 | 32–63 | 64 and more |\n"));
   EXPECT_THAT(table, HasSubstr("| async | 4 | 50 |  |  |  | 40 |  |  |  | 10 |\n"));
   EXPECT_THAT(table, Not(HasSubstr("sync | 4 | 0")));
+  EXPECT_THAT(table, Not(HasSubstr("bounded")));
   EXPECT_THAT(ReportMarkdown(study_, cells_, ""), HasSubstr(table));
+}
+
+// Without it a staleness of 5 under `bounded,staleness=3` looks like a fault.
+TEST_F(ReportTest, SaysWhatBoundedBounds) {
+  study_.modes[1] = "sync@25%+bounded,staleness=3";
+  cells_[10].result.staleness_counts = {0, 0, 0, 0, 0, 1};
+  EXPECT_THAT(
+      StalenessMarkdown(study_, cells_),
+      HasSubstr("limits by how many contributions a worker may be ahead of the slowest, not "
+                "this figure"));
 }
 
 TEST_F(ReportTest, TimesAreSharesOfAllWorkers) {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -58,6 +59,16 @@ std::string Percent(double share) { return absl::StrFormat("%.3g", 100 * share);
 
 }  // namespace
 
+std::string BoundNote(const Study& study) {
+  const bool has_bounded =
+      std::any_of(study.modes.begin(), study.modes.end(),
+                  [](const std::string& mode) { return absl::StrContains(mode, "bounded"); });
+  if (!has_bounded) return "";
+  return "In bounded, staleness=s limits by how many contributions a worker may be ahead of the "
+         "slowest, not this figure. This one counts what the others had applied meanwhile: up to "
+         "2 s + 1 contributions of each.";
+}
+
 std::string StalenessMarkdown(const Study& study, const std::vector<DoneCell>& cells) {
   std::string rows;
   for (const auto& [key, results] : ResultsByMode(cells)) {
@@ -77,8 +88,10 @@ std::string StalenessMarkdown(const Study& study, const std::vector<DoneCell>& c
     absl::StrAppend(&head, " ", ColumnName(column), " |");
     absl::StrAppend(&line, "---|");
   }
+  const std::string note = BoundNote(study);
   return absl::StrCat("\nUpdates on arrival by their staleness, in percent, over all seeds:\n\n",
-                      head, "\n", line, "\n", rows);
+                      head, "\n", line, "\n", rows, note.empty() ? "" : "\n", note,
+                      note.empty() ? "" : "\n");
 }
 
 std::string TimesMarkdown(const Study& study, const std::vector<DoneCell>& cells) {
