@@ -140,21 +140,23 @@ Json RatesData(const RateSearch& search) {
 std::map<std::string, int> ChartHeights(const Study& study, const std::vector<DoneCell>& cells) {
   constexpr int kLeast = 480, kAround = 240;  // without the rows
   constexpr int kRowOfMode = 60, kRowOfWorker = 17;
-  constexpr int kMostWorkers = 48;  // of more it shows the mean of each mode
+  constexpr int kModesAbove = 4, kRowAbove = 18;  // what the names of further modes take above
+  constexpr int kMostWorkers = 48;                // of more it shows the mean of each mode
   const int modes = static_cast<int>(study.modes.size());
+  const int least = kLeast + kRowAbove * std::max(0, modes - kModesAbove);
   int workers = modes;
   for (const DoneCell& done : cells) {
     const int rows = modes * done.cell.workers;
     if (rows <= kMostWorkers) workers = std::max(workers, rows);
   }
-  const int of_modes = std::max(kLeast, kAround + kRowOfMode * modes);
+  const int of_modes = std::max(least, kAround + kRowOfMode * modes);
   std::map<std::string, int> heights = {
       {"time-to-target", of_modes}, {"final", of_modes},
-      {"staleness", of_modes},      {"curve-time", kLeast},
-      {"curve-samples", kLeast},    {"curve-updates", kLeast},
-      {"staleness-counts", kLeast}, {"workers", std::max(kLeast, kAround + kRowOfWorker * workers)},
+      {"staleness", of_modes},      {"curve-time", least},
+      {"curve-samples", least},     {"curve-updates", least},
+      {"staleness-counts", least},  {"workers", std::max(least, kAround + kRowOfWorker * workers)},
   };
-  if (!study.learning_rates.empty()) heights["rates"] = kLeast;
+  if (!study.learning_rates.empty()) heights["rates"] = least;
   return heights;
 }
 
@@ -180,9 +182,9 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
       {"modes", study.modes},
       {"speeds", study.speeds},
       {"groups", std::move(of_groups)},
+      {"boundNote", BoundNote(study)},
       {"mostStaleness", kMostStaleness},
       {"learningRates", study.learning_rates},
-      {"boundNote", BoundNote(study)},
       {"rates", RatesData(SearchRates(study, cells))},
       {"table", {{"titles", table.titles}, {"rows", table.rows}}},
       {"tableNote", TableNote(study)},

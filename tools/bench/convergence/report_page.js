@@ -14,6 +14,8 @@
   const signs = ['●', '▲', '■', '◆', '▼', '▶'];
   const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3], [14, 5], [4, 2]];
   const of = (list, mode) => list[mode % list.length];
+  // Of many that lie over one another, fillings would hide the lines.
+  const shade = modes.length > 4 ? '12' : '2e';
   const hidden = modes.map(() => false);
   const charts = [];
   let group = groups[0];
@@ -162,7 +164,7 @@
         const set = {hidden: hidden[mode], borderColor: color, pointRadius: 0, pointHoverRadius: 0};
         datasets.push({...set, data: line(band.low), label: name + ', least', borderWidth: 0, order: 2},
                       {...set, data: line(band.high), label: name + ', greatest', borderWidth: 0, order: 2,
-                       fill: '-1', backgroundColor: color + '2e'},
+                       fill: '-1', backgroundColor: color + shade},
                       {...set, data: line(band.middle), label: name + ', median', isLine: true, borderWidth: 2.2,
                        order: 1, borderDash: of(dashes, mode), pointHoverRadius: 4});
         if (!hidden[mode]) end = Math.max(end, band.x[band.x.length - 1]);
@@ -228,7 +230,7 @@
       const datasets = shown.map(({mode, counts}) => {
         const all = sum(counts);
         return {
-          mode, hidden: hidden[mode], borderColor: of(palette, mode), backgroundColor: of(palette, mode) + '2e',
+          mode, hidden: hidden[mode], borderColor: of(palette, mode), backgroundColor: of(palette, mode) + shade,
           fill: 'origin', stepped: 'middle', borderWidth: 2, borderDash: of(dashes, mode), pointRadius: 0,
           pointHoverRadius: 4,
           data: Array.from({length: most + 2}, (_, i) =>
