@@ -9,6 +9,7 @@ Knows neither torch nor NumPy.
 """
 
 import enum
+import os
 import signal
 import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -56,11 +57,19 @@ class Engine:
         self.is_done = False  # the job has come to its end, and well
         self.tests_final = False  # the parameters are those of the end of the training, and this worker tests them
         self._handlers: Dict[int, Any] = {}  # of signals, that there were before
-        self._own_handler = lambda *_: self.leave()
+        self._pid = os.getpid()
+        self._own_handler = self._on_signal
         if threading.current_thread() is threading.main_thread():
             for number in signal.SIGTERM, signal.SIGHUP:
                 if signal.getsignal(number) == signal.SIG_DFL:
                     self._handlers[number] = signal.signal(number, self._own_handler)
+
+    def _on_signal(self, number: int, _: Any) -> None:
+        if os.getpid() == self._pid:
+            self.leave()
+        elif number != signal.SIGHUP:  # of a process that the script has forked: it ends, as without the handler
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
     @property
     def is_final(self) -> bool:

@@ -1,6 +1,7 @@
 """Replaces the script's DataLoader: yields the micro-batches of the job that this worker computes."""
 
 import collections
+import signal
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -52,6 +53,19 @@ class _Collate:
         if place is not None and self.collate is not data.default_collate:
             seeds.seed_batch(self.seed, *place[:2])
         return place, None if place is None else self.collate(samples)
+
+
+class _Begin:
+    """The script's worker_init_fn, for a loader process that survives the closing of a terminal: the script, which
+    leaves the job in order, needs it until then, and ends it."""
+
+    def __init__(self, begin: Optional[Callable[[int], None]]):
+        self.begin = begin
+
+    def __call__(self, number: int) -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if self.begin is not None:
+            self.begin(number)
 
 
 class _Plan:
@@ -161,7 +175,7 @@ class Loader:
         if loader.num_workers > 0:
             self._batches = iter(data.DataLoader(
                 samples, batch_sampler=_AsSampler(self._plan), num_workers=loader.num_workers, collate_fn=collate,
-                pin_memory=loader.pin_memory, timeout=loader.timeout, worker_init_fn=loader.worker_init_fn,
+                pin_memory=loader.pin_memory, timeout=loader.timeout, worker_init_fn=_Begin(loader.worker_init_fn),
                 multiprocessing_context=loader.multiprocessing_context, prefetch_factor=loader.prefetch_factor))
 
     def connect(self, engine: Engine, limit: Callable[[], int], begin: Callable[[], None],

@@ -220,6 +220,47 @@ class EndingsTest(WithPrograms):
                 self.assertEqual(script.returncode, 128 + signal.SIGTERM, errors)
                 self.await_nobody()
 
+    def test_a_terminal_is_closed(self):
+        script = self.start("--workers=2")
+        loaders = self.loaders_of(script)
+        self.assertEqual(len(loaders), 2)
+        for pid in loaders:
+            status = pathlib.Path(f"/proc/{pid}/status").read_text()
+            ignored = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn")), 16)
+            self.assertTrue(ignored & 1 << signal.SIGHUP - 1, "it dies, and the script with it")
+            os.kill(pid, signal.SIGHUP)
+        script.send_signal(signal.SIGHUP)
+        errors = script.communicate()[1]
+        self.assertEqual(script.returncode, 128 + signal.SIGTERM, errors)
+        self.assertNotIn("Traceback", errors)
+        self.await_nobody()
+
+    def test_loader_processes_begin_with_the_scripts_worker_init_fn(self):
+        text = FAILING.replace("FAILS", "pass").replace("batch_size=16", """batch_size=16, num_workers=2,
+                    worker_init_fn=lambda number: print("begins", number, flush=True)""")
+        code, printed = self.train_text(text)
+        self.assertEqual(code, 0, printed)
+        log = (self.folder / "runs" / "latest" / "logs" / "worker-0.log").read_text()
+        self.assertEqual(sorted(line for line in log.splitlines() if line.startswith("begins")),
+                         ["begins 0", "begins 1"])
+
+    def test_signals_of_a_process_that_the_script_forks(self):
+        text = FAILING.replace("import torch", "import os, signal, torch", 1).replace("FAILS", """
+        if job.step == 1:
+            read, write = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.kill(os.getpid(), signal.SIGHUP)  # ends the script in order, and what it needs for that goes on
+                os.write(write, b"goes on")
+                os.kill(os.getpid(), signal.SIGTERM)
+                os._exit(0)
+            os.close(write)
+            print("told", os.read(read, 10), os.waitpid(child, 0)[1])
+""")
+        code, printed = self.train_text(text)
+        self.assertEqual(code, 0, printed)
+        self.assertIn(f"told b'goes on' {int(signal.SIGTERM)}\n", printed)
+
     def start_text(self, text, script="train.py", train="until: {epochs: 2}", flags=()):
         """`rubato train` of a job whose script this is."""
         (self.folder / "train.py").write_text(text)
