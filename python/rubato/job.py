@@ -2,7 +2,9 @@
 
 import atexit
 import io
+import json
 import math
+import numbers
 import os
 import pathlib
 import sys
@@ -24,6 +26,8 @@ def join(job: Optional[Dict[str, Any]] = None, *, epochs: Optional[float] = None
         job: a dictionary with the keys of a job file; default: what the other arguments say.
         epochs: for how many passes over the data to train: train.until.
         settings: further keys of the job, such as seed=1, consistency="async", train={"micro_batches": 2}.
+
+    Raises Refused if an argument is unknown, cannot be a job's, or if nothing says when the training ends.
     """
     return Job(job, epochs, settings)
 
@@ -32,15 +36,10 @@ class Job(server.Commands):
     """Made by join. One thread uses it."""
 
     def __init__(self, job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dict[str, Any]):
-        self._given = dict(job or {})
-        for name, value in settings.items():
-            if isinstance(value, dict) and isinstance(self._given.get(name), dict):
-                self._given[name] = {**self._given[name], **value}
-            else:
-                self._given[name] = value
-        if epochs is not None:
-            self._given["train"] = {**self._given.get("train", {}), "until": {"epochs": epochs}}
+        self._given = _given(job, epochs, settings)
         self._file = os.environ.get("RUBATO_JOB")
+        if self._file is None:
+            _check_end(self._given)
         if self._file is not None:
             tell_by_exit_code()
             _print_by_lines()
@@ -191,6 +190,9 @@ class Job(server.Commands):
         workers where `test` was not run: check for that before you use it.
         """
         engine = self._prepared_with_model("job.evaluate", "test")
+        if not callable(test):  # here, for it is called in one worker only
+            raise Refused(f"job.evaluate was given a {type(test).__name__}, expected a function that tests the model: "
+                          "job.evaluate(lambda: test(model))")
         if self._evaluating:
             raise Refused("job.evaluate was called within job.evaluate")
         work = engine.advance()
@@ -336,11 +338,47 @@ def _print_by_lines() -> None:
         sys.stdout.reconfigure(line_buffering=True)
 
 
+# Of a job file. The sections are checked by whoever reads the job.
+_KEYS = ("version", "name", "seed", "cluster", "device", "data", "model", "loss", "optimizer", "consistency", "wire",
+         "train", "metrics", "log", "evaluation", "checkpoint", "security", "script")
+
+
+def _given(job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dict[str, Any]) -> Dict[str, Any]:
+    """The arguments of join as one dictionary with the keys of a job file. Refused if they cannot be."""
+    if job is not None and not isinstance(job, dict):
+        raise Refused(f"found job={job!r}, expected a dictionary with the keys of a job file")
+    given = dict(job or {})
+    for name, value in settings.items():
+        if isinstance(value, dict) and isinstance(given.get(name), dict):
+            given[name] = {**given[name], **value}
+        else:
+            given[name] = value
+    for name, value in given.items():
+        if name not in _KEYS:
+            raise Refused(f"rubato.join was given {name}={value!r}, expected epochs or a key of a job file: "
+                          f"{', '.join(_KEYS)}")
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            raise Refused(f"rubato.join was given {name}={value!r}, expected what a job file can say: numbers, text, "
+                          "lists and dictionaries of these") from None
+    if epochs is not None:
+        if not isinstance(epochs, numbers.Real) or isinstance(epochs, bool) or not 0 < epochs < math.inf:
+            raise Refused(f"found epochs={epochs!r}, expected a number above 0")
+        count = int(epochs) if isinstance(epochs, numbers.Integral) else float(epochs)
+        given["train"] = {**server.section(given, "train"), "until": {"epochs": count}}
+    return given
+
+
+def _check_end(given: Dict[str, Any]) -> None:
+    """Of the job of one script alone."""
+    if "until" not in server.section(given, "train"):
+        found = ", ".join(f"{name}={value!r}" for name, value in given.items()) or "nothing"
+        raise Refused(f"rubato.join was given {found}, expected the end of the training: rubato.join(epochs=10)")
+
+
 def _own_job(given: Dict[str, Any], batch: int) -> Dict[str, Any]:
     """Of one script alone, as in a job file."""
     job = server.own_job(given, server.script_name(), workers=1)
     job["train"] = {"batch_size": batch, **server.section(job, "train")}
-    if "until" not in job["train"]:
-        found = ", ".join(f"{name}={value!r}" for name, value in given.items()) or "nothing"
-        raise Refused(f"rubato.join was given {found}, expected the end of the training: rubato.join(epochs=10)")
     return job

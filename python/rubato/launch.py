@@ -10,7 +10,7 @@ import traceback
 from typing import Any, Callable, Dict, Optional
 
 from . import server
-from .errors import Ended, Error
+from .errors import Ended, Error, Refused
 
 _LOOK = 1.0  # seconds between looks at the processes
 _LEAVE = 10  # seconds that a process may take to leave a job that cannot begin
@@ -90,8 +90,12 @@ def launch(function: Callable[[], Any], job: Dict[str, Any], workers: int = 2, *
         method: "fork", or "spawn" for functions of modules: where the notebook has used CUDA, or device.threads is more
             than 1 and the notebook has used threads of PyTorch.
     """
+    if not callable(function):
+        raise Refused(f"found a {type(function).__name__} for the function, expected one that the workers call")
+    if not isinstance(job, dict):
+        raise Refused(f"found job={job!r}, expected a dictionary with the keys of a job file")
+    context: Any = multiprocessing.get_context(method)  # before there are servers: it may be unknown
     servers = server.Servers(server.own_job(job, "notebook", workers))
-    context: Any = multiprocessing.get_context(method)
     processes = []
     for rank in range(workers):
         environment = {"RUBATO_JOB": str(servers.path / "job.yaml"), "RUBATO_RANK": str(rank),

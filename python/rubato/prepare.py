@@ -21,7 +21,7 @@ from .sampler import Order
 def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, loss: str,
             clip_grad_norm: Optional[float], scheduler_per: str, order: Order, overlap: bool) -> Tuple[Any, ...]:
     """See Job.prepare."""
-    _check(job, model, optimizer, scheduler, loss, scheduler_per, clip_grad_norm)
+    _check(job, model, optimizer, scheduler, loss, scheduler_per, clip_grad_norm, overlap)
     layout = Layout(model)
     batches = Loader(loader, order)
     settings = to_settings(optimizer, layout)
@@ -95,7 +95,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
 
 
 def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, scheduler_per: str,
-           clip_grad_norm: Optional[float]) -> None:
+           clip_grad_norm: Optional[float], overlap: bool) -> None:
     if job._engine is not None:
         raise Refused("job.prepare was called twice, expected once: a job has one model and one optimizer")
     if not isinstance(model, torch.nn.Module):
@@ -112,9 +112,20 @@ def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, sche
         raise Refused(f"found loss={loss!r}, expected 'mean' or 'sum'")
     if scheduler_per not in ("step", "epoch"):
         raise Refused(f"found scheduler_per={scheduler_per!r}, expected 'step' or 'epoch'")
-    if clip_grad_norm is not None and not 0 < float(clip_grad_norm) < math.inf:
-        raise Refused(f"found clip_grad_norm={float(clip_grad_norm):g}, expected a finite number above 0, or None to "
-                      "leave it out")
+    if scheduler is not None and not hasattr(scheduler, "step"):
+        raise Refused(f"found a {type(scheduler).__name__} for a scheduler, expected one of torch.optim.lr_scheduler")
+    if clip_grad_norm is not None and not _is_positive(clip_grad_norm):
+        raise Refused(f"found clip_grad_norm={clip_grad_norm!r}, expected a finite number above 0, or None to leave it "
+                      "out")
+    if not isinstance(overlap, bool):
+        raise Refused(f"found overlap={overlap!r}, expected True or False")
+
+
+def _is_positive(value: Any) -> bool:
+    try:
+        return not isinstance(value, (bool, str)) and 0 < float(value) < math.inf
+    except (TypeError, ValueError):
+        return False
 
 
 def _numerics(devices: List[torch.device]) -> str:

@@ -1,6 +1,7 @@
 """Which samples a micro-batch has: the job's order of an epoch, or the script's."""
 
 import functools
+import numbers
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -86,7 +87,7 @@ class Places:
     """The indices at the places of an epoch, out of a data set of `size` samples."""
 
     def __init__(self, size: int, seed: int, order: Order = None):
-        if isinstance(order, str) and order != "sequential":
+        if not (order is None or order == "sequential" or callable(order)):
             raise ValueError(f"found order={order!r}, expected None, 'sequential' or a function of the epoch")
         self._order = order
         self._told: Dict[Tuple[int, int, int], List[int]] = {}
@@ -138,6 +139,9 @@ class Sampler:
     def __init__(self, size: int, batch_size: int, *, rank: int = 0, ranks: int = 1, seed: int = 0,
                  order: Order = None):
         """`batch_size`: samples of a global batch, over all ranks."""
+        for name, number, least in ("size", size, 0), ("batch_size", batch_size, 1), ("ranks", ranks, 1):
+            if not isinstance(number, numbers.Integral) or number < least:
+                raise ValueError(f"found {name}={number!r}, expected a whole number of at least {least}")
         if not 0 <= rank < ranks:
             raise ValueError(f"found rank={rank} of {ranks}, expected 0 to {ranks - 1}")
         self.size, self.batch_size, self.rank, self.ranks = size, batch_size, rank, ranks

@@ -1,6 +1,7 @@
 """A worker for models that are not a torch.nn.Module: NumPy arrays, or JAX arrays made from them."""
 
 import dataclasses
+import numbers
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 
@@ -47,6 +48,14 @@ class Worker:
 
         self._numpy = numpy
         self.job = job if isinstance(job, Job) else join(job)
+        if not isinstance(samples, numbers.Integral) or samples < 1:
+            raise Refused(f"found samples={samples!r}, expected a whole number above 0")
+        samples = int(samples)  # it may be NumPy's
+        if not isinstance(optimizer, dict):
+            raise Refused(f"found optimizer={optimizer!r}, expected a dictionary, such as "
+                          "{'name': 'sgd', 'learning_rate': 0.1}")
+        if not isinstance(arrays, Mapping):
+            raise Refused(f"found a {type(arrays).__name__} for the arrays, expected a dictionary of arrays by name")
         for name, array in arrays.items():
             if not isinstance(array, numpy.ndarray) or array.dtype != numpy.float32:
                 raise Refused(f"{name}: found {getattr(array, 'dtype', type(array).__name__)}, expected an array of "
@@ -106,6 +115,9 @@ class Worker:
         engine = self._engine
         counts = engine.weight_of(weight)
         numpy = self._numpy
+        for name in self._arrays:
+            if name not in gradients:
+                raise Refused(f"found gradients of {', '.join(gradients) or 'nothing'}, expected one of {name}, too")
 
         def write(work: Any) -> None:
             for name, view in engine.worker.gradient(work).views(self._views).items():

@@ -1,8 +1,9 @@
 """What a script may not do is refused with a sentence. Against a fake of rubato-worker."""
 
+import re
 import signal
 
-from fakes import LOOP, WithFake
+from fakes import HERE, LOOP, WithFake
 from skipped import run_cases, skip
 
 try:
@@ -84,11 +85,6 @@ for a, b in loader:
 
     def test_two_optimizers(self):
         self.refuses("found 2 optimizers", "job.prepare(model, [optimizer, optimizer], loader)")
-
-    def test_a_clip_to_no_number(self):
-        for norm in "inf", "nan", "-1", "0":
-            self.refuses(f"found clip_grad_norm={norm}, expected a finite number above 0",
-                         f"job.prepare(model, optimizer, loader, clip_grad_norm=float('{norm}'))")
 
     def test_prepare_twice(self):
         self.refuses("called twice", "job.prepare(model, optimizer, loader)\njob.prepare(model, optimizer, loader)")
@@ -204,10 +200,86 @@ job = rubato.join(epochs=2, name="case", train={"batch_size": 20, "micro_batches
 job.prepare(model, optimizer, loader)
 """)
 
-    def test_no_end(self):
-        self.refuses("was given nothing, expected the end of the training: rubato.join(epochs=10)",
-                     "rubato.join().prepare(model, optimizer, loader)")
-        self.refuses("was given epoch=8, expected the end", "rubato.join(epoch=8).prepare(model, optimizer, loader)")
+    def refuses_each(self, calls, beginning=""):
+        """`calls`: what is called, and the sentence by which it is refused; all in one process."""
+        output = self.passes(beginning + f"""
+for call in {[call for call, _ in calls]!r}:
+    try:
+        eval(call)
+        print("is taken")
+    except Exception as error:
+        print(f"{{type(error).__name__}}: {{error}}")
+""").splitlines()
+        self.assertEqual(len(output), len(calls), output)
+        for (call, sentence), found in zip(calls, output):
+            with self.subTest(call):
+                self.assertRegex(found, "^(Refused|ValueError): ")
+                self.assertIn(sentence, found)
+
+    def test_arguments_that_no_job_has_are_refused_at_the_call(self):
+        self.refuses_each((
+            ("rubato.join()", "was given nothing, expected the end of the training: rubato.join(epochs=10)"),
+            ("rubato.join(seed=1)", "was given seed=1, expected the end of the training"),
+            ("rubato.join(epoch=8)", "was given epoch=8, expected epochs or a key of a job file: version, "),
+            ("rubato.join(epochs=2, mode='async')", "was given mode='async', expected epochs or a key"),
+            ("rubato.join({'train': {'until': {'steps': 1}}, 'lr': 0.1})", "was given lr=0.1, expected"),
+            ("rubato.join(5)", "found job=5, expected a dictionary with the keys of a job file"),
+            ("rubato.join('job.yaml')", "found job='job.yaml', expected a dictionary"),
+            ("rubato.join(epochs=-1)", "found epochs=-1, expected a number above 0"),
+            ("rubato.join(epochs=float('nan'))", "found epochs=nan, expected a number above 0"),
+            ("rubato.join(epochs='5')", "found epochs='5', expected a number above 0"),
+            ("rubato.join(epochs=True)", "found epochs=True, expected a number above 0"),
+            ("rubato.join(epochs=2, train=5)", "train: found 5, expected a dictionary"),
+            ("rubato.join(epochs=2, seed=torch.tensor(1))",
+             "was given seed=tensor(1), expected what a job file can say"),
+            ("rubato.launch(5, {})", "found a int for the function, expected one that the workers call"),
+            ("rubato.launch(print, 5)", "found job=5, expected a dictionary with the keys of a job file"),
+            ("rubato.launch(print, {}, method='frok')", "cannot find context for 'frok'")))
+
+    def test_a_mistaken_argument_is_refused_in_a_job_of_rubato_train_too(self):
+        _, _, errors = self.run_script("rubato.join(epoch=8)", RUBATO_JOB="job.yaml")
+        self.assertIn("was given epoch=8, expected epochs or a key", errors)
+
+    def test_keys_of_a_job_are_those_of_the_reference(self):
+        page = (HERE.parent.parent / "docs" / "reference" / "keys.md").read_text()
+        keys = re.findall(r"^\| `(\w+)`", page.split("\n## Job\n")[1].split("\n## ")[0], re.MULTILINE)
+        self.assertEqual(self.passes("from rubato import job as module\nprint(*module._KEYS)").split(), keys)
+
+    def test_numbers_of_numpy(self):
+        self.passes("import numpy\nassert rubato.join(epochs=numpy.int64(2)).total_epochs == 2")
+
+    def test_arguments_of_prepare(self):
+        order = "expected None, 'sequential' or a function of the epoch"
+        self.refuses_each([(f"job.prepare(model, optimizer, loader, {argument})", sentence) for argument, sentence in (
+            ("0.1", "found a float for a scheduler, expected one of torch.optim.lr_scheduler"),
+            ("overlap='no'", "found overlap='no', expected True or False"),
+            ("order=5", "found order=5, " + order), ("order=[3, 1]", "found order=[3, 1], " + order),
+            *((f"clip_grad_norm={norm}", f"found clip_grad_norm={norm}, expected a finite number above 0")
+              for norm in ("-1", "0", "'1'", "True", "[1]")),
+            *((f"clip_grad_norm=float('{norm}')", f"found clip_grad_norm={norm}, expected a finite number above 0")
+              for norm in ("inf", "nan")))])
+
+    def test_a_test_that_is_no_function(self):
+        self.refuses("job.evaluate was given a dict, expected a function that tests the model",
+                     LOOP + "        optimizer.step()\n    job.evaluate({'accuracy': 1.0})\n")
+
+    def test_arguments_of_a_worker(self):
+        self.refuses_each((
+            ("rubato.Worker(job, [1], 8, sgd)", "found a list for the arrays, expected a dictionary of arrays by name"),
+            ("rubato.Worker(job, w, 8.5, sgd)", "found samples=8.5, expected a whole number above 0"),
+            ("rubato.Worker(job, w, -1, sgd)", "found samples=-1, expected a whole number above 0"),
+            ("rubato.Worker(job, w, 8, 'sgd')", "found optimizer='sgd', expected a dictionary, such as")),
+            """
+import numpy
+w, sgd = {"w": numpy.ones(3, numpy.float32)}, {"name": "sgd", "learning_rate": 0.1}
+""")
+        self.refuses("found gradients of v, expected one of w, too", """
+import numpy
+w = {"w": numpy.ones(3, numpy.float32)}
+worker = rubato.Worker(job, w, numpy.int64(8), {"name": "sgd", "learning_rate": 0.1}, batch_size=4)
+next(iter(worker))
+worker.push({"v": numpy.ones(3)})
+""")
 
     def test_sparse_gradients(self):
         self.refuses("sparse=False", """

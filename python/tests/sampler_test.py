@@ -153,6 +153,15 @@ class SamplerTest(unittest.TestCase):
         # As common/space/permutation_test.cc has them.
         self.assertEqual(Permutation(7, 3, 10)(0, 10), [3, 1, 8, 9, 4, 6, 7, 0, 5, 2])
 
+    def test_numbers_that_no_batch_has_are_refused(self):
+        for arguments, sentence in (((10, 0), "batch_size=0, expected a whole number of at least 1"),
+                                    ((10, 2.5), "batch_size=2.5"), ((-1, 2), "size=-1"), (("x", 2), "size='x'")):
+            with self.assertRaisesRegex(ValueError, sentence):
+                rubato.Sampler(*arguments)
+        for order in 5, [1, 0]:
+            with self.assertRaisesRegex(ValueError, "expected None, 'sequential' or a function"):
+                rubato.Sampler(10, 2, order=order)
+
     def test_arrays_and_single_places_agree(self):
         try:
             import numpy  # noqa: F401
