@@ -203,6 +203,10 @@ LogFields Progress::Fields() const {
       fields.push_back({name, std::nan("")});
     }
   }
+  // A test goes on beside the training, which may be further by now.
+  if (const auto step = tested_.find("step"); step != tested_.end()) {
+    fields.push_back({absl::StrCat(tested_kind_, "_step"), ClampedCount(step->second)});
+  }
   for (const char* name : {"loss", "accuracy"}) {
     if (const auto value = tested_.find(name); value != tested_.end()) {
       fields.push_back({absl::StrCat(tested_kind_, "_", name), value->second});

@@ -91,8 +91,9 @@ TEST(ProgressTest, OtherFiguresOfAScriptsTestStandBesideIt) {
   EXPECT_EQ(live(R"(,"loss":null)" + others), begin + "test b 0.1235  c 1.235e+07  d 3" + end);
   EXPECT_EQ(live(others, 65), "epoch 1.5/3  loss 0.2500  test b 0.1235  c 1.235e+07" + end);
   EXPECT_EQ(live(others, 60), "epoch 1.5/3  loss 0.2500  test b 0.1235" + end);
-  EXPECT_THAT(Log("launcher", 0).Line(absl::UnixEpoch(), LogLevel::kInfo, "", progress.Fields()),
-              HasSubstr(" loss=0.25 eval_b=0.123456 eval_c=1.23457e+07 eval_d=3 eval_e=4 "));
+  EXPECT_THAT(
+      Log("launcher", 0).Line(absl::UnixEpoch(), LogLevel::kInfo, "", progress.Fields()),
+      HasSubstr(" loss=0.25 eval_step=20 eval_b=0.123456 eval_c=1.23457e+07 eval_d=3 eval_e=4 "));
   EXPECT_EQ(live(R"(,"loss":0.2)"), begin + "test loss 0.2000" + end) << "they are of one test";
 }
 
@@ -126,7 +127,7 @@ TEST(ProgressTest, UnknownAndBrokenLinesAreSkipped) {
 TEST(ProgressTest, FieldsAreThoseOfALogLine) {
   EXPECT_EQ(Log("launcher", 0).Line(absl::UnixEpoch(), LogLevel::kInfo, "", HalfWay().Fields()),
             "1970-01-01T00:00:00.000Z launcher 0 step=30 epoch=1.5 loss=0.25 accuracy=0.941 "
-            "samples_per_second=150 staleness=0 test_loss=0.2 test_accuracy=0.9525 "
+            "samples_per_second=150 staleness=0 test_step=20 test_loss=0.2 test_accuracy=0.9525 "
             "seconds_left=10\n");
 }
 
