@@ -107,6 +107,20 @@ int64_t LeavesOf(const proto::Job& job, const proto::Mode& mode) {
                          : micro_batches;
 }
 
+std::string IdleWorkers(const proto::Job& job, const proto::Mode& mode, int64_t workers) {
+  const int64_t idle = workers - LeavesOf(job, mode);
+  if (OnArrival(mode) || idle <= 0) return "";
+  return absl::StrCat(idle, " of ", workers,
+                      " workers have nothing to compute: train.micro_batches is ",
+                      job.train().micro_batches());
+}
+
+std::string ShortSteps(const proto::Job& job, int64_t samples_per_epoch) {
+  if (job.train().batch_size() <= samples_per_epoch) return "";
+  return absl::StrCat("train.batch_size is ", job.train().batch_size(), ", and an epoch has ",
+                      samples_per_epoch, " samples: no step takes more than these");
+}
+
 SampleSchedule ScheduleOf(const proto::Job& job, const proto::Mode& mode, int64_t samples_per_epoch,
                           int64_t origin_unit, int64_t origin_samples) {
   const int64_t leaves = LeavesOf(job, mode);

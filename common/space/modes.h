@@ -58,6 +58,12 @@ std::vector<ModeSpan> ModesOf(const proto::Job& job, int64_t samples_per_epoch);
 // share of a step, fixed for the job.
 int64_t LeavesOf(const proto::Job& job, const proto::Mode& mode);
 
+// What to warn of where some of `workers` workers have nothing to compute, as in steps with fewer
+// micro-batches; empty elsewhere.
+std::string IdleWorkers(const proto::Job& job, const proto::Mode& mode, int64_t workers);
+// What to warn of where no step is as large as the job says; empty elsewhere.
+std::string ShortSteps(const proto::Job& job, int64_t samples_per_epoch);
+
 // Steps or contributions from where an earlier mode has ended.
 SampleSchedule ScheduleOf(const proto::Job& job, const proto::Mode& mode, int64_t samples_per_epoch,
                           int64_t origin_unit, int64_t origin_samples);

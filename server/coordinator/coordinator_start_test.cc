@@ -230,6 +230,17 @@ TEST_F(CoordinatorTest, WarnsWhereMostServersHoldNothing) {
                                      "values (cluster.servers, wire.chunk)"));
 }
 
+TEST_F(CoordinatorTest, WarnsWhereNoStepIsAsLargeAsTheJobSays) {
+  Start("train { batch_size: 20 }");
+  Begin();
+  EXPECT_THAT(warnings_, IsEmpty()) << "each step is an epoch";
+  sent_.clear();
+  Start("train { batch_size: 24 }");
+  Begin();
+  EXPECT_THAT(warnings_, ElementsAre("train.batch_size is 24, and an epoch has 20 samples: no step "
+                                     "takes more than these"));
+}
+
 TEST_F(CoordinatorTest, GoesOnFromACheckpointAtItsStep) {
   begin_.resume.emplace();
   begin_.resume->set_step(4);

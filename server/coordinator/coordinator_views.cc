@@ -120,13 +120,10 @@ void Coordinator::OpenFirstView() {
   view_.set_term(before_.term());
   work_->OpenFirstView(registry_.WorkerIds(), &view_);
   work_->AddMembers(change_, /*is_new_lineage=*/true, &registry_, &view_);
-  if (const int64_t spare = work_->Spare(registry_.workers()); spare > 0) {
-    out_.push_back(
-        Warn{absl::StrFormat("%d of %d workers have nothing to compute: train.micro_batches is %d",
-                             spare, registry_.workers(), job_.train().micro_batches())});
-  }
-  if (std::string idle = IdleServers(*placement_); !idle.empty()) {
-    out_.push_back(Warn{std::move(idle)});
+  for (const std::string& warning :
+       {IdleWorkers(job_, view_.mode(), registry_.workers()),
+        ShortSteps(job_, view_.samples_per_epoch()), IdleServers(*placement_)}) {
+    if (!warning.empty()) out_.push_back(Warn{warning});
   }
   for (std::string& group : UnusedGroups(job.optimizer(), view_.layout())) {
     out_.push_back(Warn{std::move(group)});

@@ -86,10 +86,6 @@ void Work::BeginTraining(double seconds_before, absl::Time now) {
   metrics_->Begin(policy_, schedule, done(), samples, origin_steps_);
 }
 
-int64_t Work::Spare(int64_t workers) const {
-  return divides() ? std::max<int64_t>(0, workers - lineage_.schedule().leaves()) : 0;
-}
-
 void Work::OpenFirstView(const std::vector<WorkerId>& members, proto::View* view) {
   assignments_.emplace(lineage_.schedule().leaves());
   if (divides()) assignments_->Change(lineage_.origin(), lineage_.origin(), members);

@@ -70,8 +70,6 @@ class Work {
   void OnTick(absl::Time now, coordinator::Outcomes* out);
   bool is_done() const { return ledger_.redo() == 0 && ledger_.under_way() == 0; }
 
-  // How many of `workers` workers will have nothing to compute.
-  int64_t Spare(int64_t workers) const;
   // To workers, who are members: `count` contributions, or as many as are left.
   void Give(PeerId id, int64_t count, Peer* peer, Evaluations* evaluations, absl::Time now,
             coordinator::Outcomes* out);

@@ -69,6 +69,18 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+std::string WarningText(const std::string& warning) {
+  return warning.empty() ? "" : absl::StrCat("#  warning: ", warning, "\n");
+}
+
+// Of the mode in which the training begins.
+std::string IdleWorkersText(const proto::Job& job) {
+  const proto::Consistency& consistency = job.consistency();
+  return WarningText(IdleWorkers(
+      job, consistency.schedule_size() > 0 ? consistency.schedule(0).mode() : consistency.mode(),
+      job.cluster().workers().start()));
+}
+
 // Where the optimizer has groups, with what holds for each parameter.
 std::string ParametersText(const proto::Layout& layout, const proto::Optimizer& optimizer) {
   const bool grouped = optimizer.groups_size() > 0;
@@ -98,7 +110,7 @@ std::string ParametersText(const proto::Layout& layout, const proto::Optimizer& 
   table.Add(last);
   std::string text = table.Text();
   for (const std::string& unused : UnusedGroups(optimizer, layout)) {
-    absl::StrAppend(&text, "#  warning: ", unused, "\n");
+    absl::StrAppend(&text, WarningText(unused));
   }
   return text;
 }
@@ -114,8 +126,7 @@ std::string ShardsText(const Placement& placement) {
     table.Add({absl::StrCat(shard), Interval(placement.Blocks(shard)), Interval(values),
                absl::StrCat(values.size() * kValueBytes)});
   }
-  const std::string idle = IdleServers(placement);
-  return table.Text() + (idle.empty() ? "" : absl::StrCat("#  warning: ", idle, "\n"));
+  return table.Text() + WarningText(IdleServers(placement));
 }
 
 int64_t BytesOf(const Examples& examples) {
@@ -357,7 +368,8 @@ std::string DryRunText(const Plan& plan) {
   if (plan.job.script_size() > 0) {
     return absl::StrCat(ResolvedYaml(plan.job, plan.sources),
                         "\n#  parameters, data and optimizer are the script's, told when it runs\n",
-                        InputsText(plan), HostileText(plan.job.cluster()));
+                        InputsText(plan), IdleWorkersText(plan.job),
+                        HostileText(plan.job.cluster()));
   }
   const proto::Train& train = plan.job.train();
   const FlatSpace space = SpaceOf(plan.job, plan.layout);
@@ -387,6 +399,7 @@ std::string DryRunText(const Plan& plan) {
       "#  step: ", micro_batches(train.micro_batches()),
       "\n",  //
       "#  async contribution: ", micro_batches(contribution), "\n",
+      WarningText(ShortSteps(plan.job, plan.train_samples)), IdleWorkersText(plan.job),
       "#  memory of a worker's activations and gradients: ",
       plan.sizes.training_bytes *
           std::min<int64_t>(plan.job.device().threads(), train.micro_batches()),

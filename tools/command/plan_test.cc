@@ -95,6 +95,34 @@ TEST(PlanTest, DryRunWarnsWhereMostServersHoldNothing) {
                 "values (cluster.servers, wire.chunk)\n"));
 }
 
+TEST(PlanTest, DryRunWarnsWhereWorkersHaveNothingToCompute) {
+  proto::Job job = MakeJob();
+  job.mutable_cluster()->mutable_workers()->set_start(8);
+  EXPECT_THAT(DryRunText(*MakePlan(job)), Not(HasSubstr("nothing to compute")));
+  job.mutable_cluster()->mutable_workers()->set_start(10);
+  const std::string warning =
+      "#  warning: 2 of 10 workers have nothing to compute: train.micro_batches is 8\n";
+  EXPECT_THAT(DryRunText(*MakePlan(job)), HasSubstr(warning));
+  proto::Job script = job;
+  script.clear_data();
+  script.mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
+  script.add_script("true");
+  EXPECT_THAT(DryRunText(*MakePlan(script)), HasSubstr(warning));
+  job.mutable_consistency()->add_schedule()->mutable_mode()->set_mode(proto::Mode::NAME_ASYNC);
+  EXPECT_THAT(DryRunText(*MakePlan(job)), Not(HasSubstr("nothing to compute")));
+}
+
+TEST(PlanTest, DryRunWarnsWhereNoStepIsAsLargeAsTheJobSays) {
+  proto::Job job = MakeJob();
+  job.mutable_train()->set_batch_size(6000);
+  job.mutable_train()->set_micro_batches(4);
+  EXPECT_THAT(DryRunText(*MakePlan(job)), Not(HasSubstr("warning"))) << "each step is an epoch";
+  job.mutable_train()->set_batch_size(60000);
+  EXPECT_THAT(DryRunText(*MakePlan(job)),
+              HasSubstr("#  warning: train.batch_size is 60000, and an epoch has 6000 samples: no "
+                        "step takes more than these\n"));
+}
+
 TEST(PlanTest, DryRunTellsWhatAGroupChanges) {
   proto::Job job = MakeJob();
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
