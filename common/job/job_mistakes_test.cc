@@ -467,7 +467,7 @@ TEST(JobMistakesTest, OverridesAreNamedInPlaceOfTheFile) {
       {"consistency=sync,staleness=3",
        "--set consistency: consistency.staleness: found with mode: sync, expected only with mode: "
        "bounded"},
-      {"consistency=sync, staleness=3",
+      {"consistency=sync, staleness 3",
        "--set consistency: consistency.staleness: found with mode: sync, expected only with mode: "
        "bounded"},
       {"data=glyphs", "--set data: found glyphs, expected a map such as {format: glyphs}"},

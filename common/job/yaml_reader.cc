@@ -54,14 +54,22 @@ std::vector<std::string> SplitAtCommas(absl::string_view text) {
   return parts;
 }
 
+// What stands between a key and its value in such a part: staleness=3, or, as a mode is printed,
+// staleness 3.
+constexpr char kBeforeValue[] = "= ";
+
+std::pair<std::string, std::string> KeyAndValue(absl::string_view part) {
+  return absl::StrSplit(part, absl::MaxSplits(absl::ByAnyChar(kBeforeValue), 1));
+}
+
 // Whether `parts`, which stood between commas, are a value of the field's principal key, of a
-// choice, and then KEY=VALUE each.
+// choice, and then a key and its value each.
 bool IsShortMap(const std::vector<std::string>& parts, const FieldDescriptor& field) {
   if (field.is_repeated() || field.message_type() == nullptr || parts.size() < 2) return false;
   const FieldDescriptor* principal = Principal(*field.message_type());
   if (principal == nullptr || principal->enum_type() == nullptr) return false;
   for (size_t i = 1; i < parts.size(); ++i) {
-    if (!absl::StrContains(parts[i], '=')) return false;
+    if (parts[i].find_first_of(kBeforeValue) == std::string::npos) return false;
   }
   return FindValue(*principal->enum_type(), parts[0]) != nullptr;
 }
@@ -145,9 +153,8 @@ void YamlReader::ReadFlag(const std::string& flag, absl::string_view text) {
   const std::vector<std::string> parts = SplitAtCommas(text);
   Override(principal, parts[0], place);
   for (size_t i = 1; i < parts.size(); ++i) {
-    const std::pair<std::string, std::string> assignment =
-        absl::StrSplit(parts[i], absl::MaxSplits('=', 1));
-    Override(assignment.first, assignment.second, place);
+    const auto [key, value] = KeyAndValue(parts[i]);
+    Override(key, value, place);
   }
 }
 
@@ -177,9 +184,8 @@ void YamlReader::Override(const std::string& path, const std::string& value, con
       const bool is_short = IsShortMap(parts, *field);
       Assign(is_short ? parts[0] : value, key, place, *field, message);
       for (size_t j = 1; is_short && j < parts.size(); ++j) {
-        const std::pair<std::string, std::string> part =
-            absl::StrSplit(parts[j], absl::MaxSplits('=', 1));
-        Override(Join(path, part.first), part.second, place);
+        const auto [part, setting] = KeyAndValue(parts[j]);
+        Override(Join(path, part), setting, place);
       }
       return;
     }

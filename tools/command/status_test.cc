@@ -150,9 +150,12 @@ TEST(SwitchRequestTest, ReadsModes) {
   const auto bounded = SwitchRequest("bounded,staleness=3");
   RUBATO_ASSERT_OK(bounded);
   EXPECT_EQ(ModeName(bounded->mode()), "bounded, staleness 3");
-  const auto spaced = SwitchRequest("bounded, staleness=3");
-  RUBATO_ASSERT_OK(spaced);
-  EXPECT_EQ(ModeName(spaced->mode()), "bounded, staleness 3");
+  for (const std::string& other :
+       {std::string("bounded, staleness=3"), ModeName(bounded->mode())}) {
+    const auto same = SwitchRequest(other);
+    RUBATO_ASSERT_OK(same);
+    EXPECT_EQ(ModeName(same->mode()), "bounded, staleness 3") << other;
+  }
   EXPECT_EQ(ModeName(SwitchRequest("sync")->mode()), "sync");
   EXPECT_EQ(ModeName(SwitchRequest("async")->mode()), "async");
   EXPECT_EQ(SwitchRequest("async")->kind(), proto::CommandRequest::KIND_SWITCH);
