@@ -407,7 +407,8 @@ TEST_F(ResumeTest, AJobMayAskToGoOnByItself) {
   EXPECT_FALSE(fs::exists(Path("runs")));
   result = train("auto", {"--set", "train.until={steps: 20}"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("from the beginning"));
+  EXPECT_THAT(result.err, HasSubstr("found no whole checkpoint of a run of " + Job().name() +
+                                    " under runs: from the beginning\n"));
   result = train("required");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("/checkpoints/step-00000020: step 20"));

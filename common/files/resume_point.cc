@@ -28,6 +28,10 @@ std::string NewestCheckpoint(const std::string& runs, const std::string& name,
   }
   std::sort(paths.rbegin(), paths.rend());
   for (const std::string& path : paths) {
+    if (const absl::Status status = CheckAccess(path); !status.ok()) {  // another user's
+      warnings->push_back(absl::StrCat("passed over: ", status.message()));
+      continue;
+    }
     // Without these it is a simulated one, whose workers were not there.
     const RunFolder run(path);
     if (!fs::exists(run.StateFile(), error) && !fs::exists(run.TermFile(), error)) continue;
@@ -53,22 +57,30 @@ bool IsResumeMode(const std::string& flag) {
   return flag == "never" || flag == "auto" || flag == "required";
 }
 
+bool AsksForNewest(const proto::Job& job, const std::string& flag) {
+  if (!flag.empty()) return flag == "auto" || flag == "required";
+  return job.checkpoint().resume() != proto::Checkpoint::RESUME_NEVER;
+}
+
+std::string NoneFound(const proto::Job& job, const std::string& runs) {
+  return absl::StrCat("found no whole checkpoint of a run of ", job.name(), " under ", runs);
+}
+
 absl::StatusOr<std::string> ResumePoint(const proto::Job& job, const std::string& flag,
                                         const std::string& runs,
                                         std::vector<std::string>* warnings) {
   if (!flag.empty() && !IsResumeMode(flag)) {
     return FindCheckpoint(WithoutLinks(flag), warnings);
   }
-  const auto mode = job.checkpoint().resume();
-  const bool required =
-      flag.empty() ? mode == proto::Checkpoint::RESUME_REQUIRED : flag == "required";
-  const bool wanted = flag.empty() ? mode != proto::Checkpoint::RESUME_NEVER : flag != "never";
-  if (!wanted) return "";
+  if (!AsksForNewest(job, flag)) return "";
+  const bool required = flag.empty()
+                            ? job.checkpoint().resume() == proto::Checkpoint::RESUME_REQUIRED
+                            : flag == "required";
   const std::string checkpoint = NewestCheckpoint(runs, job.name(), warnings);
   if (required && checkpoint.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        flag.empty() ? "checkpoint.resume" : "--resume", ": found no whole checkpoint of a run of ",
-        job.name(), " under ", runs, ", expected one, because it is required"));
+    return absl::NotFoundError(absl::StrCat(flag.empty() ? "checkpoint.resume" : "--resume", ": ",
+                                            NoneFound(job, runs),
+                                            ", expected one, because it is required"));
   }
   return checkpoint;
 }

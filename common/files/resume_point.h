@@ -10,8 +10,17 @@
 
 namespace rubato {
 
+// The folder of the runs that `rubato train` makes.
+inline constexpr char kRuns[] = "runs";
+
 // Whether `flag`, the value of --resume, is a word that checkpoint.resume takes.
 bool IsResumeMode(const std::string& flag);
+
+// Whether `flag`, as below, asks for the newest run of the job's name.
+bool AsksForNewest(const proto::Job& job, const std::string& flag);
+
+// What to say where there is none.
+std::string NoneFound(const proto::Job& job, const std::string& runs);
 
 // The path of a checkpoint; empty: from the beginning. `flag` is the value of --resume: empty for
 // what the job says, `never`, `auto`, `required`, or a run or checkpoint. For `auto` and `required`

@@ -15,6 +15,7 @@ namespace rubato {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class ResumePointTest : public ::testing::Test {
@@ -70,6 +71,29 @@ TEST_F(ResumePointTest, ASimulatedRunIsNone) {
   Write("job-20261122T075901Z-0000", 10);
   fs::remove(RunFolder(runs_ + "/job-20261122T075901Z-0000").StateFile());
   EXPECT_EQ(*Find(proto::Checkpoint::RESUME_AUTO), expected);
+}
+
+TEST_F(ResumePointTest, WhatMayNotBeLookedAtIsTold) {
+  const std::string expected = Write("job-20261121T075901Z-3fa9", 900);
+  // Root may look at everything but this.
+  const std::string other = "job-20261122T075901Z-0000";
+  fs::create_symlink(other, runs_ + "/" + other);
+  EXPECT_EQ(*Find(proto::Checkpoint::RESUME_AUTO), expected);
+  EXPECT_THAT(warnings_, ElementsAre("passed over: cannot open " + runs_ + "/" + other +
+                                     ": Too many levels of symbolic links"));
+}
+
+TEST_F(ResumePointTest, TheNewestIsAskedForByTheFlagOrElseByTheJob) {
+  const auto asks = [&](proto::Checkpoint::Resume mode, const std::string& flag) {
+    job_.mutable_checkpoint()->set_resume(mode);
+    return AsksForNewest(job_, flag);
+  };
+  EXPECT_TRUE(asks(proto::Checkpoint::RESUME_AUTO, ""));
+  EXPECT_TRUE(asks(proto::Checkpoint::RESUME_REQUIRED, ""));
+  EXPECT_FALSE(asks(proto::Checkpoint::RESUME_NEVER, ""));
+  EXPECT_TRUE(asks(proto::Checkpoint::RESUME_NEVER, "auto"));
+  EXPECT_FALSE(asks(proto::Checkpoint::RESUME_AUTO, "never"));
+  EXPECT_FALSE(asks(proto::Checkpoint::RESUME_AUTO, "runs/latest"));
 }
 
 TEST_F(ResumePointTest, TheFlagBeatsTheJob) {

@@ -183,8 +183,11 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
     begin.path = before->begun_from();
   } else if (begin.path.empty()) {
     std::vector<std::string> warnings;
-    RUBATO_ASSIGN_OR_RETURN(begin.path, ResumePoint(job, options.resume, "runs", &warnings));
+    RUBATO_ASSIGN_OR_RETURN(begin.path, ResumePoint(job, options.resume, kRuns, &warnings));
     for (const std::string& warning : warnings) log.Warning(warning);
+    if (begin.path.empty() && AsksForNewest(job, options.resume)) {
+      log.Info(absl::StrCat(NoneFound(job, kRuns), ": from the beginning"));
+    }
     begin.state.set_begun_from(begin.path);
   }
   if (!begin.path.empty()) {
@@ -195,11 +198,10 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
       std::error_code error;
       begin.shared_path = std::filesystem::absolute(begin.path, error).string();
     }
-    if (begin.resume->job_digest() != job_digest) {
-      log.Info(
-          absl::StrCat("goes on from ", begin.path, ", whose job has other settings than this"),
-          {{"job_digest", begin.resume->job_digest()}});
-    }
+    const bool is_other = begin.resume->job_digest() != job_digest;
+    log.Info(absl::StrCat("goes on from ", begin.path,
+                          is_other ? ", whose job has other settings than this" : ""),
+             {{"job_digest", begin.resume->job_digest()}});
     // Of a script's optimizer nothing is known yet (Starting::MatchOptimizer).
     if (!IsScript(job)) {
       RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));

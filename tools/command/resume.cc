@@ -58,12 +58,11 @@ absl::StatusOr<Resume> FindResume(const std::string& resume, const std::vector<s
   }
   Resume found;
   std::vector<std::string> warnings;
-  RUBATO_ASSIGN_OR_RETURN(found.checkpoint, ResumePoint(job, resume, "runs", &warnings));
+  RUBATO_ASSIGN_OR_RETURN(found.checkpoint, ResumePoint(job, resume, kRuns, &warnings));
   for (const std::string& warning : warnings) Say(log, absl::StrCat("warning: ", warning));
   if (found.checkpoint.empty()) {
-    if (resume == "auto" ||
-        (resume.empty() && job.checkpoint().resume() == proto::Checkpoint::RESUME_AUTO)) {
-      Say(log, "no run to go on with: from the beginning");
+    if (AsksForNewest(job, resume)) {
+      Say(log, absl::StrCat(NoneFound(job, kRuns), ": from the beginning"));
     }
     return found;
   }
