@@ -177,15 +177,19 @@ int Checkpoint(const Invocation& invocation) {
   return Ask(
       invocation, Request(proto::CommandRequest::KIND_CHECKPOINT), kCheckpointTimeout,
       Flags("rubato checkpoint",
-            "Writes a checkpoint of a running job now, and prints its path when it is written.",
+            "Writes a checkpoint of a running job now, and prints its path when it is written. The "
+            "number in its name\nis that of the step; in async and bounded, of the contributions "
+            "given out.",
             {"rubato checkpoint", "rubato checkpoint runs/latest"}));
 }
 
 int Stop(const Invocation& invocation) {
-  return Ask(invocation, Request(proto::CommandRequest::KIND_STOP), kChangeTimeout,
-             Flags("rubato stop",
-                   "Ends a running job after the step that it is computing, with a checkpoint.",
-                   {"rubato stop", "rubato stop --address 10.0.0.7:29500"}));
+  return Ask(
+      invocation, Request(proto::CommandRequest::KIND_STOP), kChangeTimeout,
+      Flags("rubato stop",
+            "Ends a running job after the step, or in async and bounded the contributions, that it "
+            "is computing,\nwith a checkpoint.",
+            {"rubato stop", "rubato stop --address 10.0.0.7:29500"}));
 }
 
 int Export(const Invocation& invocation) {

@@ -50,6 +50,10 @@ std::string ModeName(const proto::Mode& mode) {
   return mode.has_staleness() ? absl::StrCat(name, ", staleness ", mode.staleness()) : name;
 }
 
+std::string UnitText(const proto::Mode& mode, int64_t unit) {
+  return absl::StrCat(OnArrival(mode) ? "contribution " : "step ", unit);
+}
+
 proto::Manifest::Mode ToManifest(const proto::Mode& mode) {
   return static_cast<proto::Manifest::Mode>(mode.mode());  // numbered alike
 }

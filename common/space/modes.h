@@ -24,6 +24,9 @@ bool IsSame(const proto::Mode& a, const proto::Mode& b);
 // "sync", "bounded, staleness 3".
 std::string ModeName(const proto::Mode& mode);
 
+// "step 20"; on arrival "contribution 20".
+std::string UnitText(const proto::Mode& mode, int64_t unit);
+
 // As a checkpoint's manifest says it, which knows no staleness.
 proto::Manifest::Mode ToManifest(const proto::Mode& mode);
 proto::Mode FromManifest(proto::Manifest::Mode mode);

@@ -86,15 +86,16 @@ bool Checkpoints::OnCopied(const ShardId& shard, const proto::SnapshotCopied& co
                            absl::Time now) {
   if (!snapshots_.OnCopied(shard, copied, now)) return false;
   manifest_ = ManifestOf(view, work, evaluations, registry);
+  of_ = UnitText(view.mode(), manifest_->step());
   return true;
 }
 
 void Checkpoints::OnPartsTick(absl::Time now, Outcomes* out) {
   if (!snapshots_.GivesUpOnParts(now)) return;
   out->push_back(Warn{absl::StrFormat(
-      "of the checkpoint of step %d the parts of shards %s do not get on: they are read over the "
+      "of the checkpoint of %s the parts of shards %s do not get on: they are read over the "
       "network",
-      snapshots_.step(), absl::StrJoin(snapshots_.silent(), ", "))});
+      of_, absl::StrJoin(snapshots_.silent(), ", "))});
 }
 
 void Checkpoints::WriteIfReady(Outcomes* out) {
@@ -161,13 +162,13 @@ void Checkpoints::OnWritten(const absl::StatusOr<std::string>& path, bool is_las
     last_ = *path;
     out->push_back(Log{absl::StrCat("checkpoint ", *path)});
   } else if (is_last) {
-    out->push_back(Warn{absl::StrFormat(
-        "no checkpoint of the end, step %d: %s; --resume goes on from %s", snapshots_.step(),
-        path.status().message(), last_.empty() ? "the beginning" : last_)});
+    out->push_back(
+        Warn{absl::StrFormat("no checkpoint of the end, %s: %s; --resume goes on from %s", of_,
+                             path.status().message(), last_.empty() ? "the beginning" : last_)});
   } else if (!has_failed_) {
-    out->push_back(Warn{absl::StrFormat(
-        "no checkpoint of step %d: %s; training goes on, the last good one is %s",
-        snapshots_.step(), path.status().message(), last_.empty() ? "none" : last_)});
+    out->push_back(
+        Warn{absl::StrFormat("no checkpoint of %s: %s; training goes on, the last good one is %s",
+                             of_, path.status().message(), last_.empty() ? "none" : last_)});
   }
   has_failed_ = !path.ok();
   snapshots_.Clear();

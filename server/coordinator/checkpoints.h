@@ -100,6 +100,7 @@ class Checkpoints {
   int64_t next_unit_ = 0;  // where none is announced
   Snapshots snapshots_;
   std::optional<proto::Manifest> manifest_;  // of the one that waits for its parts
+  std::string of_;                           // of which unit that is, for people
   std::set<int> told_unseen_;                // shards of which that was said
   bool is_wanted_ = false;                   // as soon as none is under way
   int64_t missed_ = 0;

@@ -46,6 +46,20 @@ TEST_F(CoordinatorTest, AnOutageIsWarnedOfOnceAndTheNextOneAgain) {
                                       "last good one is step-3"));
 }
 
+TEST_F(CoordinatorTest, OnArrivalAnOutageIsOfAContribution) {
+  Start("consistency { mode { mode: NAME_ASYNC } }");
+  Begin();
+  proto::PeerMessage work;
+  work.mutable_work_request()->set_count(1);
+  Receive(2, work);  // contribution 0
+  RUBATO_ASSERT_OK(Handle(coordinator::CheckpointRequested{}));
+  const uint32_t id = sent_[1].back().snapshot().id();
+  Receive(kOwnShard, Copied(id, 0, 1));
+  Receive(1, Copied(id, 1, 1));
+  Checkpointed(id, absl::ResourceExhaustedError("disk full"));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("no checkpoint of contribution 1: disk full")));
+}
+
 TEST_F(CoordinatorTest, ACheckpointIsTakenOnceInSoMuchTimeOfTheTraining) {
   Start(
       "cluster { lease: 3600 stall_timeout: 3600 } checkpoint { every { time: 10 } } "

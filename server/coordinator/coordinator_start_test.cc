@@ -257,6 +257,7 @@ TEST_F(CoordinatorTest, GoesOnFromACheckpointAtItsStep) {
   Restored();
   ASSERT_EQ(sent_[2].size(), 1u);
   EXPECT_EQ(sent_[2][0].view().from_step(), 4);
+  EXPECT_THAT(logs_, ::testing::Contains(HasSubstr("training goes on at step 4: 2 workers")));
 }
 
 TEST_F(CoordinatorTest, RefusesACheckpointOfOtherUnitsOrBlocks) {

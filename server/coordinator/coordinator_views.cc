@@ -144,11 +144,13 @@ void Coordinator::BeginTraining() {
   const std::optional<proto::Manifest>& resume = starting_.resume();
   work_->BeginTraining(resume.has_value() ? resume->seconds() : 0, now_);
   checkpoints_.BeginTraining(view_.samples_per_epoch(), *work_, now_);
-  out_.push_back(Log{
-      absl::StrFormat("training %s: %d workers, %d shards, %d parameters, %s",
-                      resume.has_value() ? absl::StrCat("goes on at ", work_->done()) : "begins",
-                      view_.members_size(), view_.shards_size(), ValueCount(view_.layout()),
-                      ModeName(work_->lineage().mode()))});
+  out_.push_back(Log{absl::StrFormat(
+      "training %s: %d workers, %d shards, %d parameters, %s",
+      resume.has_value()
+          ? absl::StrCat("goes on at ", UnitText(FromManifest(resume->mode()), work_->done()))
+          : "begins",
+      view_.members_size(), view_.shards_size(), ValueCount(view_.layout()),
+      ModeName(work_->lineage().mode()))});
   if (before_.term() > 1) TellOfGoingBack();
   AnnounceCheckpoint(work_->done());
   const proto::WorkerRegistration& model = registry_.model();

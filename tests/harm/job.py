@@ -236,7 +236,7 @@ class Job:
 
     def begun_at(self):
         """Steps, or contributions on arrival, that were done when the last term that trained began."""
-        return int(re.findall(r"training goes on at (\d+):", self.coordinator().said())[-1])
+        return int(re.findall(r"training goes on at \w+ (\d+):", self.coordinator().said())[-1])
 
     def await_steps(self, more, what="training goes on"):
         """As many further lines of steps, by whoever is there; the steps' numbers may go back meanwhile."""

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/files/safetensors.h"
+#include "common/space/modes.h"
 #include "tools/command/parameters_file.h"
 
 namespace rubato {
@@ -135,10 +136,10 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
 
 // What else is in the checkpoint.
 std::string CheckpointText(const proto::Manifest& manifest) {
-  std::string text = absl::StrFormat(
-      "checkpoint: %s %d, %d samples, epoch %.2f, %.1f s of training, seed %d\n",
-      manifest.mode() == proto::Manifest::MODE_SYNC ? "step" : "contribution", manifest.step(),
-      manifest.samples(), manifest.epoch(), manifest.seconds(), manifest.seed());
+  std::string text =
+      absl::StrFormat("checkpoint: %s, %d samples, epoch %.2f, %.1f s of training, seed %d\n",
+                      UnitText(FromManifest(manifest.mode()), manifest.step()), manifest.samples(),
+                      manifest.epoch(), manifest.seconds(), manifest.seed());
   if (manifest.has_eval_loss()) {
     absl::StrAppendFormat(&text, "last evaluation: loss %.6g", manifest.eval_loss());
     if (manifest.has_eval_accuracy()) {

@@ -601,7 +601,7 @@ void LocalRun::StopInOrder() {
     if (!std::exchange(has_told, true)) {
       Say(log_, absl::StrCat(head_name(), " is not done yet: it may have ",
                              absl::FormatDuration(kLastCheckpoint),
-                             " for the step at hand and a last checkpoint; another Ctrl-C ends all "
+                             " for the work at hand and a last checkpoint; another Ctrl-C ends all "
                              "at once"));
     }
     return true;

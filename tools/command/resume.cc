@@ -76,9 +76,8 @@ absl::Status CheckResume(const Plan& plan, const Resume& resume, const Log& log)
     RUBATO_RETURN_IF_ERROR(
         ReadTrainingState(resume.checkpoint, resume.manifest, plan.layout).status());
   }
-  const bool sync = resume.manifest.mode() == proto::Manifest::MODE_SYNC;
-  Say(log, absl::StrFormat("goes on from %s: %s %d, epoch %.2f", resume.checkpoint,
-                           sync ? "step" : "contribution", resume.manifest.step(),
+  Say(log, absl::StrFormat("goes on from %s: %s, epoch %.2f", resume.checkpoint,
+                           UnitText(FromManifest(resume.manifest.mode()), resume.manifest.step()),
                            resume.manifest.epoch()));
   const int64_t total = TotalSamples(plan);
   if (total > 0 && resume.manifest.samples() >= total) {
