@@ -352,7 +352,7 @@ TEST_F(SurroundingsTest, TheResultIsKeptWhereTheRunFolderIsRemoved) {
         absl::StrCat("export TMPDIR=$PWD/elsewhere\nexec ", fs::absolute("tools/rubato").string(),
                      " train job.yaml --run-dir run --set '", kForever, "'\n"));
   Process& train = Start({"/bin/sh", "train.sh"});
-  ASSERT_TRUE(AwaitText(Path("run/metrics.jsonl"), "\n", train));
+  ASSERT_TRUE(AwaitText(train.err_path(), "launcher 0 step=", train)) << "it has opened the logs";
   const std::string address = ReadText(Path("run/address")), token = ReadText(Path("run/token"));
   std::error_code raced;  // with a file that the server renames meanwhile
   do {
@@ -364,9 +364,32 @@ TEST_F(SurroundingsTest, TheResultIsKeptWhereTheRunFolderIsRemoved) {
   EXPECT_EQ(Start({"/bin/sh", "stop.sh"}).Wait().code, 0);
   const Process::Result result = train.Wait();
   EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(Count(result.err, "warning: the run's folder run is gone, with "), 1) << result.err;
+  EXPECT_THAT(result.err,
+              ContainsRegex("no checkpoint of the end, step [0-9]+: the run's folder run "
+                            "is gone\n"));
   EXPECT_THAT(result.err, HasSubstr("parameters and summary are in "));
+  EXPECT_THAT(result.err, Not(HasSubstr("state.json")));
+  EXPECT_THAT(result.err, Not(HasSubstr("log: run/")));
   EXPECT_FALSE(fs::exists(Path("run")));  // not made again without job, metrics and logs
   EXPECT_FALSE(fs::is_empty(Path("elsewhere")));
+}
+
+TEST_F(SurroundingsTest, ARunWhoseFolderIsRemovedCanBeInterrupted) {
+  fs::create_directory(Path("run"));
+  Process& train = StartTrain("run", {kForever});
+  ASSERT_TRUE(AwaitText(train.err_path(), "launcher 0 step=", train)) << "it has opened the logs";
+  std::error_code raced;
+  do {
+    fs::remove_all(Path("run"), raced);
+  } while (raced);
+  ASSERT_TRUE(AwaitText(train.err_path(), "warning: the run's folder run is gone, with ", train));
+  train.Signal(SIGINT);
+  const Process::Result result = train.Wait();
+  EXPECT_EQ(result.code, 130);
+  EXPECT_THAT(result.err, HasSubstr("the run's folder run is gone\n"));
+  EXPECT_THAT(result.err, Not(HasSubstr("refuses a caller")));
+  EXPECT_THAT(result.err, Not(HasSubstr("files: run")));
 }
 
 // As docs/runs.md says what a run writes in weeks.

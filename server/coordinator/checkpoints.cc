@@ -161,14 +161,17 @@ void Checkpoints::OnWritten(const absl::StatusOr<std::string>& path, bool is_las
   if (path.ok()) {
     last_ = *path;
     out->push_back(Log{absl::StrCat("checkpoint ", *path)});
-  } else if (is_last) {
-    out->push_back(
-        Warn{absl::StrFormat("no checkpoint of the end, %s: %s; --resume goes on from %s", of_,
-                             path.status().message(), last_.empty() ? "the beginning" : last_)});
-  } else if (!has_failed_) {
-    out->push_back(
-        Warn{absl::StrFormat("no checkpoint of %s: %s; training goes on, the last good one is %s",
-                             of_, path.status().message(), last_.empty() ? "none" : last_)});
+  } else if (is_last || !has_failed_) {
+    std::string text = absl::StrCat("no checkpoint of ", is_last ? "the end, " : "", of_, ": ",
+                                    path.status().message(), is_last ? "" : "; training goes on");
+    // Else it may have gone with the folder.
+    if (!absl::IsNotFound(path.status())) {
+      absl::StrAppend(&text, is_last ? "; --resume goes on from " : ", the last good one is ",
+                      !last_.empty() ? last_
+                      : is_last      ? "the beginning"
+                                     : "none");
+    }
+    out->push_back(Warn{std::move(text)});
   }
   has_failed_ = !path.ok();
   snapshots_.Clear();

@@ -46,6 +46,19 @@ TEST_F(CoordinatorTest, AnOutageIsWarnedOfOnceAndTheNextOneAgain) {
                                       "last good one is step-3"));
 }
 
+TEST_F(CoordinatorTest, WhereTheFolderIsGoneNoCheckpointInItIsNamed) {
+  Start("checkpoint { every { steps: 1 } }");
+  Begin();
+  const absl::StatusOr<std::string> there = "step-1", gone = absl::NotFoundError("gone");
+  for (const auto& path : {there, gone}) {
+    const proto::Snapshot snapshot = sent_[1].back().snapshot();
+    Receive(kOwnShard, Copied(snapshot.id(), 0, snapshot.step()));
+    Receive(1, Copied(snapshot.id(), 1, snapshot.step()));
+    Checkpointed(snapshot.id(), path);
+  }
+  EXPECT_THAT(warnings_, ElementsAre("no checkpoint of step 2: gone; training goes on"));
+}
+
 TEST_F(CoordinatorTest, OnArrivalAnOutageIsOfAContribution) {
   Start("consistency { mode { mode: NAME_ASYNC } }");
   Begin();

@@ -40,6 +40,7 @@ struct Collected {
 };
 
 // WriteCheckpoint is done: `path` is the new checkpoint; or has failed, and training goes on.
+// NotFound if the run's folder was removed, and with it what was written before.
 struct Checkpointed {
   uint32_t snapshot;
   absl::StatusOr<std::string> path;

@@ -346,7 +346,8 @@ void CoordinatorServer::KeepState(absl::FunctionRef<void(proto::RunState*)> chan
   absl::MutexLock lock(&state_mutex_);
   change(&state_);
   const absl::Status status = write(folder_, state_);
-  if (!status.ok()) log_.Warning(status.message());
+  // Of a folder that is gone the next checkpoint or the result tells.
+  if (!status.ok() && access(folder_.path().c_str(), F_OK) == 0) log_.Warning(status.message());
 }
 
 void CoordinatorServer::OnView(const proto::View& view, const std::string& reason) {

@@ -204,7 +204,7 @@ absl::StatusOr<Peer> ConnectToNewest(absl::Time deadline, absl::Duration timeout
 
 absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const std::string& address,
                                                 proto::CommandRequest request,
-                                                absl::Duration timeout) {
+                                                absl::Duration timeout, const JobKey* key) {
   const absl::Time deadline = MonotonicNow() + timeout;
   const bool is_of_folder = !run.empty() || address.empty();
   RUBATO_ASSIGN_OR_RETURN(
@@ -213,7 +213,12 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
                            : ConnectTo(RunFolder(run.empty() ? "runs/latest" : run), is_of_folder,
                                        address, deadline, timeout));
   const bool changes = request.kind() != proto::CommandRequest::KIND_STATUS;
-  RUBATO_ASSIGN_OR_RETURN(const Pass pass, FindPass(peer.folder, is_of_folder, changes));
+  Pass pass;
+  if (key != nullptr) {
+    pass.key = *key;
+  } else {
+    RUBATO_ASSIGN_OR_RETURN(pass, FindPass(peer.folder, is_of_folder, changes));
+  }
   if (changes && !pass.token.empty()) request.set_token(pass.token);
   grpc::ClientContext context;
   context.set_deadline(DeadlineIn(deadline - MonotonicNow()));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -298,6 +299,7 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
     const Event event = launcher_.Wait(behind_.empty() ? kProgressPoll : kBetweenGoes);
     ReadViews(&display);
     ReadLogs(&display, /*passes_on=*/true, kMostAtOnce);
+    TellIfRemoved(display);
     CutLogs(display);
     display.Update(MonotonicNow());
     if (event == Event::kLost) {
@@ -463,6 +465,15 @@ void LocalRun::OnLogged(const std::string& who, const std::string& line, bool is
   }
 }
 
+void LocalRun::TellIfRemoved(ProgressDisplay& display) {
+  if (is_removed_ || access(folder_.path().c_str(), F_OK) == 0 || errno != ENOENT) return;
+  is_removed_ = true;
+  display.Clear();
+  Say(log_, absl::StrCat("warning: the run's folder ", folder_.path(),
+                         " is gone, with its checkpoints and logs: training goes on, and at its "
+                         "end the result is written to another folder (Ctrl-C ends it without)"));
+}
+
 void LocalRun::CutLogs(ProgressDisplay& display) {
   if (MonotonicNow() < cut_logs_at_) return;
   for (const auto& [process, log] : logs_) {
@@ -576,13 +587,18 @@ absl::StatusOr<bool> LocalRun::OnLostServer(const Failure& lost) {
   return false;
 }
 
+absl::StatusOr<proto::CommandReply> LocalRun::AskStatus(absl::Duration timeout) const {
+  proto::CommandRequest request;
+  request.set_kind(proto::CommandRequest::KIND_STATUS);
+  // Not by the token file: the run's folder may have been removed.
+  const bool has_key = plan_.job.security().mode() == proto::Security::MODE_TOKEN;
+  return SendCommand(folder_.path(), address_, std::move(request), timeout,
+                     has_key ? &secret_ : nullptr);
+}
+
 void LocalRun::StopInOrder() {
   const absl::Duration lease = absl::Seconds(plan_.job.cluster().lease());
-  const auto ask = [&] {
-    proto::CommandRequest request;
-    request.set_kind(proto::CommandRequest::KIND_STATUS);
-    return SendCommand(folder_.path(), address_, std::move(request), lease).status();
-  };
+  const auto ask = [&] { return AskStatus(lease).status(); };
   absl::Duration patience = kStopGrace;
   absl::Time deadline = MonotonicNow() + kLastCheckpoint;
   if (!address_.empty() && absl::IsDeadlineExceeded(ask())) {
@@ -620,10 +636,7 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
     return absl::OkStatus();
   }
   ask_at_ = now + (display.last_change() + kLongQuiet > now ? kQuiet : kSeldom);
-  proto::CommandRequest request;
-  request.set_kind(proto::CommandRequest::KIND_STATUS);
-  const absl::StatusOr<proto::CommandReply> reply =
-      SendCommand(folder_.path(), address_, std::move(request), kAskTimeout);
+  const absl::StatusOr<proto::CommandReply> reply = AskStatus(kAskTimeout);
   if (!reply.ok()) {
     OnSilence(now);
     return absl::OkStatus();

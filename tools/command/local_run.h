@@ -94,11 +94,15 @@ class LocalRun {
   void PassOn(absl::string_view line, ProgressDisplay* display);
   // Says how many of its lines were not passed on, if it is time.
   void TellSkipped(absl::Time now, ProgressDisplay* display);
+  // Says once that somebody has removed the run's folder.
+  void TellIfRemoved(ProgressDisplay& display);
   // Keeps logs below kMaxLog, when they have been read.
   void CutLogs(ProgressDisplay& display);
   // When the servers have ended: scripts go on, to save and test, as long as they take. Those that
   // do not hear of the end are killed after cluster.stall_timeout, those outside the job at once.
   void WatchScripts(ProgressDisplay& display);
+  // Asks the coordinator how the job stands.
+  absl::StatusOr<proto::CommandReply> AskStatus(absl::Duration timeout) const;
   // Whether the job has ended with an error.
   bool HasFailed() const;
   bool HasSummary() const;
@@ -141,7 +145,8 @@ class LocalRun {
   std::map<std::string, std::string> early_ends_;  // likewise: what a script said of its own
   bool has_said_who_runs_ = false;
   ToldWarnings warnings_;
-  PassedLines passed_;  // of the first script
+  PassedLines passed_;       // of the first script
+  bool is_removed_ = false;  // the run's folder
   bool has_warned_of_logs_ = false;
   absl::Time cut_logs_at_ = absl::InfinitePast();
   std::string address_;  // of the head

@@ -120,7 +120,9 @@ void PrintFailure(const Log& log, const LocalRun& run, const Failure& failure) {
     absl::StrAppend(&text, run.NameOf(failure), ": ", line, "\n");
   }
   log.Fatal(absl::UnknownError(text));
-  Say(log, absl::StrCat("log: ", failure.log_path));
+  if (access(failure.log_path.c_str(), F_OK) == 0) {
+    Say(log, absl::StrCat("log: ", failure.log_path));
+  }
 }
 
 // The command that goes on from the run's last checkpoint, after `before`; empty if it has none.
@@ -217,7 +219,9 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
         RUBATO_RETURN_IF_ERROR(PrintSummary(options, plan, folder, run.head_name()).status());
         return ExitCode(InterruptedBy(launcher.interrupted_by()));
       }
-      Say(log, absl::StrCat("files: ", folder.path()));
+      if (access(folder.path().c_str(), F_OK) == 0) {
+        Say(log, absl::StrCat("files: ", folder.path()));
+      }
       if (const std::string how = HowToGoOn(options, folder, ""); !how.empty()) Say(log, how);
       return ExitCode(InterruptedBy(launcher.interrupted_by()));
     default:
