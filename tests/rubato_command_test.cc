@@ -438,6 +438,12 @@ TEST_F(RubatoCommandTest, ExportAndPlotTellWhatIsWrong) {
   const Result several = Rubato({"plot", "runs/refused", "runs/one", "runs/latest"});
   EXPECT_EQ(several.code, 0) << several.err;
   EXPECT_EQ(several.err, "left out: " + refused);
+  EXPECT_EQ(Rubato({"plot", "runs/one"}).code, 0) << "the page is drawn again";
+  const std::string metrics = Read(Path("runs/one/metrics.jsonl"));
+  const Result other = Rubato({"plot", "runs/one", "--output", "runs/one/metrics.jsonl"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, StartsWith("error: runs/one/metrics.jsonl exists and is no page of "));
+  EXPECT_EQ(Read(Path("runs/one/metrics.jsonl")), metrics);
   Write("model.yaml", absl::StrCat(kJob, "loss: cross_entropy\n"));
   const Result init =
       Rubato({"train", "model.yaml", "--set", "model.init_from=nothing.safetensors", "--dry-run"});

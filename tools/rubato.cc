@@ -203,7 +203,7 @@ int Export(const Invocation& invocation) {
   bool optimizer = false;
   flags.Add("optimizer", &optimizer, "", "the optimizer's state of a checkpoint instead");
   flags.AddPositional(&from, "RUN|FILE", "a run folder, a checkpoint or a safetensors file");
-  flags.AddPositional(&to, "OUT.safetensors", "the new file");
+  flags.AddPositional(&to, "OUT.safetensors", "the new file; none is overwritten");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
   const absl::StatusOr<std::string> text = ExportParameters(from, to, optimizer);
   return PrintResult(text.ok() ? absl::StatusOr<std::string>(*text + "\n") : text);

@@ -2,12 +2,14 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/flags.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
@@ -18,7 +20,23 @@
 namespace rubato {
 namespace {
 
+// A page is drawn again at any time; what was named by mistake may not be.
+absl::Status CheckOutput(const std::string& output) {
+  constexpr absl::string_view kBegin = "<!DOCTYPE html>\n<!-- Made by `rubato plot`";
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(output, error)) return absl::OkStatus();
+  std::string begin(kBegin.size(), '\0');
+  std::ifstream file(output, std::ios::binary);
+  file.read(begin.data(), begin.size());
+  if (file.gcount() == 0 || begin == kBegin) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(output,
+                   " exists and is no page of `rubato plot`; expected the name of a new "
+                   "file, or of such a page, which is replaced"));
+}
+
 absl::Status Plot(const std::vector<std::string>& paths, const std::string& output) {
+  RUBATO_RETURN_IF_ERROR(CheckOutput(output));
   std::vector<RunCurves> runs;
   std::map<std::string, int> named;
   std::vector<std::string> drawn;
@@ -64,7 +82,7 @@ int PlotMain(const std::vector<std::string>& arguments) {
               "for a browser.\nThe page needs no other file and no network.",
               {"rubato plot runs/latest", "rubato plot runs/* --output compare.html"});
   flags.AddPositional(&runs, "RUN", "run folders");
-  flags.Add("output", &output, "FILE.html", "the page; an older one is replaced");
+  flags.Add("output", &output, "FILE.html", "the page; an older page is replaced, no other file");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   const absl::Status status = Plot(runs, output);
   return status.ok() ? 0 : PrintFailure(status);
