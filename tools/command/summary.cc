@@ -128,7 +128,8 @@ std::string ShellLine(const std::vector<std::string>& words) {
 }
 
 absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_view run_path,
-                                        const std::vector<std::string>& next) {
+                                        const std::vector<std::string>& next,
+                                        std::optional<TrainedBefore> before) {
   const nlohmann::json summary = ParseJson(json);
   if (!summary.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(run_path, "/summary.json is not a JSON object"));
@@ -159,15 +160,21 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
           ? absl::StrCat("speed          ",
                          seconds > 0 ? Number(summary, "samples", 0, 1 / seconds) : kUnknown,
                          " samples/s  (", Number(summary, "samples", 0), " samples, ",
-                         Number(summary, "steps", 0), " steps, ", Number(summary, "seconds", 1),
-                         " s)\n")
+                         Number(summary, "steps", 0),
+                         NumberAt(summary, "steps") == 1 ? " step, " : " steps, ",
+                         Number(summary, "seconds", 1), " s)\n")
+          : "";
+  const std::string resumed =
+      before.has_value() && !speed.empty()
+          ? absl::StrFormat("resumed        after %d samples and %.1f s, which are counted above\n",
+                            before->samples, before->seconds)
           : "";
   const auto why = summary.find("stopped");
   const std::string stopped =
       why == summary.end() || !why->is_string()
           ? ""
           : absl::StrCat("stopped        before train.until: ", why->get<std::string>(), "\n");
-  return absl::StrCat(stopped, tested, others, validated, speed, Account(summary),
+  return absl::StrCat(stopped, tested, others, validated, speed, resumed, Account(summary),
                       "files          ", run_path, "\n\n", "Try next:\n  ",
                       absl::StrJoin(next, "\n  "), "\n");
 }

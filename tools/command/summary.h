@@ -12,10 +12,18 @@
 
 namespace rubato {
 
-// `json` is the run's summary.json; `run_path` its folder; `next` are commands to suggest.
-// InvalidArgument if `json` is no object; what is missing in it or null is shown as "-".
+// What a resumed run had trained when it was resumed, with those that it went on from.
+struct TrainedBefore {
+  int64_t samples = 0;
+  double seconds = 0;
+};
+
+// `json` is the run's summary.json; `run_path` its folder; `next` are commands to suggest; `before`
+// is of a run that was resumed. InvalidArgument if `json` is no object; what is missing in it or
+// null is shown as "-".
 absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_view run_path,
-                                        const std::vector<std::string>& next);
+                                        const std::vector<std::string>& next,
+                                        std::optional<TrainedBefore> before = std::nullopt);
 
 // What a run may be tried with whose workers waited for its servers.
 struct MoreServers {

@@ -48,6 +48,21 @@ TEST(SummaryTest, WhatIsNotKnownIsLeftOutOrADash) {
               IsError(absl::StatusCode::kInvalidArgument, "run/summary.json is not a JSON object"));
 }
 
+TEST(SummaryTest, OfAResumedRunItTellsWhatWasBefore) {
+  const std::string json =
+      R"({"test_loss":1,"samples_per_second":9,"seconds":4,"steps":1,"samples":640})";
+  const TrainedBefore before{320, 1.25};
+  const auto text = SummaryText(json, "run", {}, before);
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text,
+              HasSubstr("speed          160 samples/s  (640 samples, 1 step, 4.0 s)\n"
+                        "resumed        after 320 samples and 1.2 s, which are counted above\n"));
+  // Nothing was left to train: there is nothing above that counts it.
+  const auto nothing = SummaryText(R"({"test_loss":1,"samples_per_second":0})", "run", {}, before);
+  RUBATO_ASSERT_OK(nothing);
+  EXPECT_THAT(*nothing, Not(HasSubstr("resumed")));
+}
+
 TEST(SummaryTest, AValidationSplitIsToldBelowTheTest) {
   auto text = SummaryText(
       R"({"test_accuracy":0.5,"test_loss":1,"validation_accuracy":0.625,"validation_loss":1.5})",

@@ -133,8 +133,8 @@ std::string HowToGoOn(const Options& options, const RunFolder& folder, absl::str
 }
 
 // The exit code. `head` is the process that coordinates.
-absl::StatusOr<int> PrintSummary(const Options& options, const Plan& plan, const RunFolder& folder,
-                                 const std::string& head) {
+absl::StatusOr<int> PrintSummary(const Options& options, const Plan& plan, const Resume& resume,
+                                 const RunFolder& folder, const std::string& head) {
   const absl::StatusOr<std::string> json = ReadSmallFile(folder.SummaryFile());
   if (!json.ok()) {
     return absl::InternalError(
@@ -143,9 +143,14 @@ absl::StatusOr<int> PrintSummary(const Options& options, const Plan& plan, const
   const bool is_stopped = absl::StrContains(*json, "\"stopped\"") &&
                           !absl::StrContains(*json, "the target is met") &&
                           !HowToGoOn(options, folder, "").empty();
+  std::optional<TrainedBefore> before;
+  if (!resume.checkpoint.empty()) {
+    before = {resume.manifest.samples(), resume.manifest.seconds()};
+  }
   RUBATO_ASSIGN_OR_RETURN(
       const std::string text,
-      SummaryText(*json, folder.path(), Suggestions(options, plan, folder, *json, is_stopped)));
+      SummaryText(*json, folder.path(), Suggestions(options, plan, folder, *json, is_stopped),
+                  before));
   return PrintResult(text);
 }
 
@@ -216,7 +221,8 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
     case Event::kInterrupt:
       // It may have come while the processes ended.
       if (run.HasResult()) {
-        RUBATO_RETURN_IF_ERROR(PrintSummary(options, plan, folder, run.head_name()).status());
+        RUBATO_RETURN_IF_ERROR(
+            PrintSummary(options, plan, resume, folder, run.head_name()).status());
         return ExitCode(InterruptedBy(launcher.interrupted_by()));
       }
       if (access(folder.path().c_str(), F_OK) == 0) {
@@ -225,7 +231,8 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
       if (const std::string how = HowToGoOn(options, folder, ""); !how.empty()) Say(log, how);
       return ExitCode(InterruptedBy(launcher.interrupted_by()));
     default:
-      RUBATO_ASSIGN_OR_RETURN(const int code, PrintSummary(options, plan, folder, run.head_name()));
+      RUBATO_ASSIGN_OR_RETURN(const int code,
+                              PrintSummary(options, plan, resume, folder, run.head_name()));
       if (const std::optional<Failure> late = run.LateFailure(); late.has_value()) {
         PrintFailure(log, run, *late);
         return late->exit_code;
