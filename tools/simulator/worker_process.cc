@@ -61,11 +61,16 @@ void WorkerProcess::Post(Session::Event event) {
   ReadMail();
 }
 
+// As the real one's mailbox: its deadline has passed only where no other event waits.
 void WorkerProcess::ReadMail() {
-  if (!mailbox_.empty()) Interrupt();
-  while (!computing_.has_value() && !mailbox_.empty()) {
-    const Session::Event event = std::move(mailbox_.front());
-    mailbox_.pop_front();
+  const auto is_late = [this] { return ToTime(setting_.network->now()) >= session_.deadline(); };
+  if (!mailbox_.empty() || is_late()) Interrupt();
+  while (!computing_.has_value() && (!mailbox_.empty() || is_late())) {
+    Session::Event event = Session::DeadlinePassed{ToTime(heard_at_)};
+    if (!mailbox_.empty()) {
+      event = std::move(mailbox_.front());
+      mailbox_.pop_front();
+    }
     Handle(event);
   }
   MaybeBeginEarly();
@@ -136,7 +141,7 @@ void WorkerProcess::OnTimer(uint64_t argument) {
       TellHeld();
       break;
     case kDeadline:
-      Post(Session::DeadlinePassed{ToTime(heard_at_)});
+      ReadMail();
       break;
     default:
       TryToConnect();
