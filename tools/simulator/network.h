@@ -251,8 +251,7 @@ class VirtualNetwork : private EventQueue::Handler {
   // The process that the fault strikes at this message; below 0: it does not apply.
   ProcessId Victim(const Fault& fault, int32_t channel, SimMessage::Kind kind) const;
   // Whether the message is lost.
-  bool Strike(const Fault& fault, int32_t channel, ProcessId struck, SimMessage* message,
-              SimTime* extra);
+  bool Strike(Fault fault, int32_t channel, ProcessId struck, SimMessage* message, SimTime* extra);
   static SimTime WireTime(double nanoseconds_per_byte, int64_t bytes) {
     return static_cast<SimTime>(static_cast<double>(bytes) * nanoseconds_per_byte);
   }

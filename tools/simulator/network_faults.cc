@@ -49,8 +49,8 @@ ProcessId VirtualNetwork::Victim(const Fault& fault, int32_t channel, SimMessage
   return processes_[other].vital ? -1 : other;
 }
 
-bool VirtualNetwork::Strike(const Fault& fault, int32_t channel, ProcessId struck,
-                            SimMessage* message, SimTime* extra) {
+bool VirtualNetwork::Strike(Fault fault, int32_t channel, ProcessId struck, SimMessage* message,
+                            SimTime* extra) {
   const SimMessage::Kind kind = message->kind;
   bool lost = false;
   if (processes_[struck].vital &&
@@ -59,7 +59,7 @@ bool VirtualNetwork::Strike(const Fault& fault, int32_t channel, ProcessId struc
   }
   switch (fault.kind) {
     case Fault::Kind::kDelay:
-      *extra += fault.duration;
+      fault.duration = *extra += fault.duration;  // with what delayed it before
       break;
     case Fault::Kind::kDuplicate:
       Transmit(channel, SimMessage(*message), *extra);

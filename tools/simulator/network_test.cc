@@ -206,6 +206,19 @@ TEST_F(NetworkTest, FaultsStrikeTheirMessage) {
               ElementsAre(Pair(0, 1100), Pair(1, 1100), Pair(1, 1100), Pair(2, 1100)));
 }
 
+// Until then it holds up what waits for it.
+TEST_F(NetworkTest, OfTwoDelaysOfAMessageTheSecondIsToldWithTheFirst) {
+  Build(2, {100});
+  network_.SetFaults({{Fault::Kind::kDelay, 0, false, 1000}, {Fault::Kind::kDelay, 0, false, 500}});
+  std::vector<SimTime> told;
+  network_.SetOnFault(
+      [&](const Fault& fault, SimMessage::Kind, ProcessId) { told.push_back(fault.duration); });
+  Send(network_.Connect(0, 1), 0, 0, 0);
+  Run();
+  EXPECT_THAT(told, ElementsAre(1000, 1500));
+  EXPECT_THAT(ears_[1]->heard, ElementsAre(Pair(0, 1600)));
+}
+
 TEST_F(NetworkTest, ADroppedMessageBreaksItsConnectionAtBothEnds) {
   Build(2, {100});
   network_.SetFaults({{Fault::Kind::kDrop, 1}});
