@@ -302,7 +302,8 @@ bool Shard::Ask(int64_t block, int64_t unit, ShardActions* actions) {
 void Shard::OnDecision(const proto::Decision& decision, ShardActions* actions) {
   int64_t open = ShardTerms::kNoLimit;
   for (const BlockLedger& ledger : ledgers_) open = std::min(open, policy_->FirstOpen(ledger));
-  terms_.decisions.erase(terms_.decisions.begin(), terms_.decisions.lower_bound({open}));
+  // Other shards may be an update behind, and the next term asks those that know.
+  terms_.decisions.erase(terms_.decisions.begin(), terms_.decisions.lower_bound({open - 1}));
   terms_.asked.erase(terms_.asked.begin(), terms_.asked.lower_bound(open));
   // The first stands.
   if (decision.unit() < open || !terms_.decisions.emplace(SubjectOf(decision), decision).second) {

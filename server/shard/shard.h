@@ -49,7 +49,7 @@ class Shard {
   // From the first view on.
   const Policy& policy() const { return *policy_; }
   // The coordinator's decisions on units that some block was not done with when the last one
-  // arrived.
+  // arrived, and on the unit before.
   const std::map<Subject, proto::Decision>& decisions() const { return terms_.decisions; }
   ShardState State() const { return StateOf(ledgers_, members_.size()); }
 

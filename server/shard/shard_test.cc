@@ -549,6 +549,20 @@ TEST(DecisionTest, AStepWaitsUntilAllBlocksAreMeasuredAndTheDecisionIsThere) {
   EXPECT_EQ(shard.held_payloads(), 0u);
 }
 
+// Another shard may not have heard it, and the next term asks those that have.
+TEST(DecisionTest, OneThatComesAgainIsStillKnown) {
+  SymbolicShard shard(SyncMode(), 1, 1);
+  shard.view().set_verdict_steps(true);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "b0", 0, 1));
+  for (int copy = 0; copy < 2; ++copy) {
+    shard.Do([&](auto* a) { shard.shard().OnDecision(MakeDecision(0, true, 0.5), a); });
+    EXPECT_EQ(shard.shard().ledger(0).version, 1);
+    EXPECT_EQ(shard.shard().decisions().count({0, /*is_verdict=*/true}), 1u) << copy;
+  }
+}
+
 // What its policy leaves out is the contribution of unit 1; of the others it asks.
 class AsksOnArrival : public Arrivals {
  public:
