@@ -332,6 +332,8 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawDeaths(messages, &scenario);
   DrawBreaks(messages, &scenario);
   DrawCoordinator(messages, &scenario);
+  // A later term may begin with one worker alone, whose data are right.
+  if (job.max_restarts > 0 && scenario.first.has_value()) scenario.first = Misfit::kVersion;
   return scenario;
 }
 
