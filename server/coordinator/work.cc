@@ -42,7 +42,11 @@ Work::Work(const proto::Job& job, int64_t samples_per_epoch,
                            (resume->mode() == proto::Manifest::MODE_SYNC ||
                             (resume->has_origin_unit() && resume->step() == resume->origin_unit()));
   int64_t position = 0;
-  if (resume.has_value()) position = is_of_steps ? PositionOf(*resume) : resume->samples();
+  if (resume.has_value()) {
+    // Blocks lack the samples of what was left out on arrival, also before the lineage.
+    position =
+        is_of_steps ? PositionOf(*resume) : std::max(resume->samples(), resume->origin_samples());
+  }
   if (lasting.has_mode() && position < lasting.mode_until_samples()) {
     lineage_.Ask(lasting.mode(), lasting.mode_until_samples());
   }

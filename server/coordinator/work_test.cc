@@ -201,6 +201,25 @@ TEST_F(WorkTest, StepsGoOnFromThoseOfTheCheckpoint) {
   EXPECT_EQ(steps(checkpoint), (120 + 16) / 8);
 }
 
+// Blocks have fewer samples than lie before the lineage.
+TEST_F(WorkTest, WhatWasLeftOutDoesNotBringAnEarlierModeBack) {
+  Begin(
+      "schedule { mode { mode: NAME_BOUNDED staleness: 0 } until { samples: 8 } } "
+      "schedule { mode { mode: NAME_ASYNC } until { samples: 24 } } "
+      "schedule { mode { mode: NAME_SYNC } }");
+  proto::Manifest checkpoint;
+  checkpoint.set_mode(proto::Manifest::MODE_ASYNC);
+  checkpoint.set_origin_unit(2);
+  checkpoint.set_origin_samples(8);
+  checkpoint.set_step(3);
+  checkpoint.set_samples(4);
+  checkpoint.set_samples_per_epoch(16);
+  checkpoint.add_blocks()->set_units_below(3);
+  const Work resumed(job_, 16, checkpoint, {}, BuiltInPolicy);
+  EXPECT_EQ(resumed.lineage().mode().mode(), proto::Mode::NAME_ASYNC);
+  EXPECT_EQ(resumed.lineage().until(), 2 + (24 - 8) / 4);
+}
+
 // In an earlier term, up to the schedule's next point.
 TEST_F(WorkTest, AModeThatWasAskedForGoesOn) {
   Begin("mode { mode: NAME_SYNC }");
