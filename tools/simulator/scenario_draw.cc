@@ -137,8 +137,6 @@ void DrawDeaths(int64_t messages, Scenario* scenario) {
   for (Fault& fault : faults) {
     if (fault.kind == Fault::Kind::kKillServer) {
       fault.duration = static_cast<SimTime>(random.Unit() * 4 * kSecond);
-    } else if (fault.kind == Fault::Kind::kHang && fault.duration >= kDrawnStallTimeout) {
-      fault.duration /= 4;  // a term that begins waits for workers no longer than start_timeout
     }
   }
 }
@@ -157,11 +155,6 @@ void DrawBreaks(int64_t messages, Scenario* scenario) {
         random.Below(4) == 0 ? random.Below(40) : random.Below(static_cast<uint32_t>(messages));
     faults.push_back(DrawFault(&random, Fault::Kind::kBreakControl, at));
     faults.back().message = -1;
-  }
-  for (Fault& fault : faults) {
-    if (fault.kind == Fault::Kind::kHang && fault.duration >= kDrawnStallTimeout) {
-      fault.duration /= 4;  // as above
-    }
   }
 }
 
@@ -269,6 +262,20 @@ void DrawStops(int64_t messages, Scenario* scenario) {
   }
 }
 
+// Where servers come back: what would keep the job's own workers out of a term that begins.
+void SpareTerms(Scenario* scenario) {
+  // Whoever is alone when a term begins has the right data.
+  if (scenario->first.has_value()) scenario->first = Misfit::kVersion;
+  // It waits for workers no longer than start_timeout.
+  for (std::vector<Fault>* faults : {&scenario->faults, &scenario->later_faults}) {
+    for (Fault& fault : *faults) {
+      if (fault.kind == Fault::Kind::kHang && fault.duration >= kDrawnStallTimeout) {
+        fault.duration /= 4;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Scenario Scenario::Draw(uint64_t seed) {
@@ -332,8 +339,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawDeaths(messages, &scenario);
   DrawBreaks(messages, &scenario);
   DrawCoordinator(messages, &scenario);
-  // A later term may begin with one worker alone, whose data are right.
-  if (job.max_restarts > 0 && scenario.first.has_value()) scenario.first = Misfit::kVersion;
+  if (job.max_restarts > 0) SpareTerms(&scenario);
   return scenario;
 }
 
