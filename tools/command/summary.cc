@@ -10,7 +10,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/base/json.h"
-#include "nlohmann/json.hpp"
 
 namespace rubato {
 namespace {
@@ -100,9 +99,8 @@ constexpr int64_t kManyBytes = 4 << 20;
 
 }  // namespace
 
-std::optional<MoreServers> SuggestServers(absl::string_view json, int64_t servers, int64_t idle,
-                                          int64_t block_bytes) {
-  const nlohmann::json summary = ParseJson(json);
+std::optional<MoreServers> SuggestServers(const nlohmann::json& summary, int64_t servers,
+                                          int64_t idle, int64_t block_bytes) {
   if (!summary.is_object() || idle < servers) return std::nullopt;
   const auto blocks = summary.find("blocks"), workers = summary.find("workers");
   if (blocks == summary.end() || workers == summary.end() || !workers->is_array()) {
@@ -127,10 +125,9 @@ std::string ShellLine(const std::vector<std::string>& words) {
       words, " ", [](std::string* out, const std::string& word) { out->append(Quoted(word)); });
 }
 
-absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_view run_path,
+absl::StatusOr<std::string> SummaryText(const nlohmann::json& summary, absl::string_view run_path,
                                         const std::vector<std::string>& next,
                                         std::optional<TrainedBefore> before) {
-  const nlohmann::json summary = ParseJson(json);
   if (!summary.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(run_path, "/summary.json is not a JSON object"));
   }

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
 
 namespace rubato {
 
@@ -18,10 +19,10 @@ struct TrainedBefore {
   double seconds = 0;
 };
 
-// `json` is the run's summary.json; `run_path` its folder; `next` are commands to suggest; `before`
-// is of a run that was resumed. InvalidArgument if `json` is no object; what is missing in it or
-// null is shown as "-".
-absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_view run_path,
+// `summary` is the run's summary.json; `run_path` its folder; `next` are commands to suggest;
+// `before` is of a run that was resumed. InvalidArgument if it is no object; what is missing in it
+// or null is shown as "-".
+absl::StatusOr<std::string> SummaryText(const nlohmann::json& summary, absl::string_view run_path,
                                         const std::vector<std::string>& next,
                                         std::optional<TrainedBefore> before = std::nullopt);
 
@@ -35,8 +36,8 @@ struct MoreServers {
 // have up to `block_bytes`. Nothing if some worker computed for half of its time or more (for that
 // one others wait, as well), if servers have too few parameters for their number to matter, or if
 // there are no processors for more.
-std::optional<MoreServers> SuggestServers(absl::string_view json, int64_t servers, int64_t idle,
-                                          int64_t block_bytes);
+std::optional<MoreServers> SuggestServers(const nlohmann::json& summary, int64_t servers,
+                                          int64_t idle, int64_t block_bytes);
 
 // `words` as a line that a shell reads back as the same words.
 std::string ShellLine(const std::vector<std::string>& words);

@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/base/flags.h"
+#include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
@@ -76,13 +77,14 @@ std::string Again(const Options& options, const RunFolder& folder, absl::string_
 
 // Nothing unless workers have waited for their servers, and this host has processors for more.
 std::optional<std::string> WithMoreServers(const Options& options, const Plan& plan,
-                                           const RunFolder& folder, absl::string_view json) {
+                                           const RunFolder& folder, const nlohmann::json& summary) {
   const proto::Job& job = plan.job;
   const int64_t servers = job.cluster().servers();
   const int64_t busy = servers * job.cluster().server_threads() +
                        job.cluster().workers().start() * job.device().threads();
-  const auto more = SuggestServers(
-      json, servers, static_cast<int64_t>(AllowedProcessors().size()) - busy, job.wire().chunk());
+  const auto more =
+      SuggestServers(summary, servers, static_cast<int64_t>(AllowedProcessors().size()) - busy,
+                     job.wire().chunk());
   if (!more.has_value()) return std::nullopt;
   return absl::StrFormat("%s   # workers waited for the servers %.0f %% of the time",
                          Again(options, folder, "cluster.servers", absl::StrCat(more->servers)),
@@ -90,16 +92,16 @@ std::optional<std::string> WithMoreServers(const Options& options, const Plan& p
 }
 
 // The same job again with one thing changed, and a look at this one's result; first the rest of
-// one that was stopped. `json` is its summary.
+// one that was stopped.
 std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
-                                     const RunFolder& folder, absl::string_view json,
+                                     const RunFolder& folder, const nlohmann::json& summary,
                                      bool is_stopped) {
   const bool sync =
       plan.job.consistency().schedule_size() == 0 && !OnArrival(plan.job.consistency().mode());
   std::vector<std::string> lines;
   if (is_stopped) lines.push_back(GoOn(options, folder));
   lines.push_back(ShellLine({options.program, "inspect", folder.path()}));
-  if (auto more = WithMoreServers(options, plan, folder, json); more.has_value()) {
+  if (auto more = WithMoreServers(options, plan, folder, summary); more.has_value()) {
     lines.push_back(*std::move(more));
   }
   lines.push_back(Again(options, folder, "consistency", sync ? "async" : "sync"));
@@ -140,8 +142,9 @@ absl::StatusOr<int> PrintSummary(const Options& options, const Plan& plan, const
     return absl::InternalError(
         absl::StrCat(head, " has ended without a summary: ", json.status().message()));
   }
-  const bool is_stopped = absl::StrContains(*json, "\"stopped\"") &&
-                          !absl::StrContains(*json, "the target is met") &&
+  const nlohmann::json summary = ParseJson(*json);
+  const std::string stopped = TextAt(summary, "stopped");
+  const bool is_stopped = !stopped.empty() && !absl::StrContains(stopped, "the target is met") &&
                           !HowToGoOn(options, folder, "").empty();
   std::optional<TrainedBefore> before;
   if (!resume.checkpoint.empty()) {
@@ -149,7 +152,7 @@ absl::StatusOr<int> PrintSummary(const Options& options, const Plan& plan, const
   }
   RUBATO_ASSIGN_OR_RETURN(
       const std::string text,
-      SummaryText(*json, folder.path(), Suggestions(options, plan, folder, *json, is_stopped),
+      SummaryText(summary, folder.path(), Suggestions(options, plan, folder, summary, is_stopped),
                   before));
   return PrintResult(text);
 }
