@@ -352,7 +352,6 @@ void Worker::Run(const Session::Compute& compute) {
   };
   Session::Computed computed;
   int64_t pushed_bytes = 0, waited_meanwhile = 0;
-  is_sending_ = false;
   for (const Range& node : compute.nodes) {
     Frame frame = session_->PushOf(compute, node);
     const bool is_last = node == compute.nodes.back() && values_->copies_parameters();
