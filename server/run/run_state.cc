@@ -81,13 +81,7 @@ LastMetrics ReadLastMetrics(const RunFolder& folder) {
     if (!json.is_object()) continue;
     const auto found = json.find("samples");
     if (found == json.end() || !found->is_number_integer()) continue;
-    const auto kind = json.find("kind");
-    if (kind != json.end() && *kind == "train") last = {};  // these go back where the job does
-    last.samples = std::max(last.samples, found->get<int64_t>());
-    const auto time = json.find("time");
-    if (time != json.end() && time->is_number()) {
-      last.seconds = std::max(last.seconds, time->get<double>());
-    }
+    last.Add(TextAt(json, "kind") == "train", found->get<int64_t>(), NumberAt(json, "time"));
   }
   return last;
 }

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/files/run_folder.h"
 #include "proto/run_state.pb.h"
+#include "server/run/last_metrics.h"
 
 namespace rubato {
 
@@ -21,12 +22,7 @@ absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state
 // The same, of a term that begins, and term.json before.
 absl::Status WriteFirstRunState(const RunFolder& folder, const proto::RunState& state);
 
-// How far the run came, by the last line of training in metrics.jsonl and the tests behind it,
-// which may be of parameters of long before; zeroes if there is none.
-struct LastMetrics {
-  int64_t samples = 0;
-  double seconds = 0;  // of training
-};
+// Of metrics.jsonl; zeroes if there is none.
 LastMetrics ReadLastMetrics(const RunFolder& folder);
 
 }  // namespace rubato

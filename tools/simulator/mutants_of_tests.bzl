@@ -140,6 +140,17 @@ MUTANTS_OF_TESTS = {
         ],
         ["if (waited_ <= patience_) return std::nullopt;", "return std::nullopt;"],
     ),
+    # Of the drawn cases `account` catches it, in one of 5,000.
+    "test_line_takes_the_run_back": (
+        "//server/run:last_metrics.cc",
+        "RunStateTest.ATestOfEarlierParametersDoesNotTakeTheRunBack",
+        "//server/run:run_state_test.cc",
+        [
+            "//common/base:status_matchers",
+            "//server/run:run_state",
+        ],
+        ["samples = std::max(samples, line_samples);", "samples = line_samples;"],
+    ),
     "checkpoint_on_the_disk_expires": (
         "//server/run:kept_checkpoints.cc",
         "KeptCheckpointsTest.KeepsTheNewestOnTheDisk",

@@ -176,10 +176,10 @@ absl::Status ScenarioWatch::CheckTerm(const proto::RunState& state,
       invariants_.view().number() > 0 || !before_.has_value() ? invariants_ : *before_;
   const int64_t most =
       std::max(begun.begun_samples(), newest_.has_value() ? newest_->manifest.samples() : 0);
-  if (state.samples() > most) {
+  if (state.samples() > most || state.samples() < told_) {
     return absl::InternalError(
-        absl::StrFormat("account: term %d ended after %d samples; %d had begun", begun.term(),
-                        state.samples(), most));
+        absl::StrFormat("account: term %d ended after %d samples; %d had begun, and %d were told",
+                        begun.term(), state.samples(), most, told_));
   }
   return absl::OkStatus();
 }
@@ -190,6 +190,7 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
   Violated(CheckTerm(state, resume));
   ++deaths_;
   samples_before_ = state.samples();
+  told_ = 0;
   const proto::Job job = invariants_.job();
   if (invariants_.view().number() > 0) before_ = std::move(invariants_);
   invariants_ = Invariants(job, epoch_samples_, scenario_.job.blocks, scenario_.ahead,
@@ -279,6 +280,7 @@ void ScenarioWatch::OnSwitch(const proto::Mode& mode) {
 
 // The reference says which tests end the training, not the coordinator.
 void ScenarioWatch::OnMetrics(const MetricsLine& line) {
+  if (line.kind == MetricsLine::Kind::kTrain) told_ = line.samples;
   if (line.kind != MetricsLine::Kind::kEval) return;
   if (line.loss != TestLoss(line.unit) && violated_.ok()) {
     violated_ = absl::InternalError(

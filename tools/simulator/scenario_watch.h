@@ -119,6 +119,7 @@ class ScenarioWatch : private Observer {
   Invariants invariants_;
   std::optional<Invariants> before_;  // of the last term that has begun, until the next one does
   int64_t samples_before_ = 0;        // where that ended, as what coordinated it knew
+  int64_t told_ = 0;                  // samples, by the term's last line of training
   int64_t begins_at_ = 0;             // samples done when the term's first view began
   bool is_stopped_ = false;           // in the term, or before it
   Liveness liveness_;

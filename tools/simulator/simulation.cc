@@ -302,7 +302,7 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
   callbacks.restore = [this](const std::vector<int>& shards) { return Restore(shards); };
   callbacks.keep = [this](const proto::Lasting& lasting) {
     *kept_.state.mutable_lasting() = lasting;
-    if (lasting.begun_term() == kept_.state.term() && !kept_.last_line.has_value()) {
+    if (lasting.begun_term() == kept_.state.term() && !kept_.metrics.has_value()) {
       kept_.state.set_samples(lasting.begun_samples());
     }
   };
@@ -314,7 +314,9 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
   };
   callbacks.on_lost_shard = [this](int shard, const absl::Status& why) { OnLostShard(shard, why); };
   callbacks.on_metrics = [this](const MetricsLine& line, absl::Time now) {
-    kept_.last_line = {line.samples, line.time};
+    const bool is_of_training = line.kind == MetricsLine::Kind::kTrain;
+    if (is_of_training && !kept_.metrics.has_value()) kept_.metrics.emplace();
+    if (kept_.metrics.has_value()) kept_.metrics->Add(is_of_training, line.samples, line.time);
     if (setting_.callbacks.on_metrics) setting_.callbacks.on_metrics(line, now);
   };
   callbacks.checkpoint = [this](uint32_t snapshot, const proto::Manifest& manifest) {

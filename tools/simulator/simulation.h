@@ -22,6 +22,7 @@
 #include "proto/layout.pb.h"
 #include "proto/mode.pb.h"
 #include "proto/run_state.pb.h"
+#include "server/run/last_metrics.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/coordinator_process.h"
 #include "tools/simulator/event_queue.h"
@@ -120,12 +121,8 @@ struct SimulationSetting {
 // State that survives the servers of a simulation, like a run's folder.
 struct KeptOnDisk {
   proto::RunState state;
-  // What the last line of the term's metrics tells.
-  struct Line {
-    int64_t samples = 0;
-    double seconds = 0;
-  };
-  std::optional<Line> last_line;
+  // What the lines of the term's metrics tell, from the first of training on.
+  std::optional<LastMetrics> metrics;
   // The last checkpoint that was written, or what the job began with; with symbols those of the
   // blocks.
   std::optional<proto::Manifest> resume;

@@ -67,9 +67,9 @@ void Simulation::CountTerm() {
   if (!state.has_reason()) {
     state.set_reason(is_dedicated() ? "the coordinator was lost"
                                     : "shard 0, which coordinates the job, was lost");
-    if (kept_.last_line.has_value()) {
-      state.set_samples(kept_.last_line->samples);
-      state.set_seconds(kept_.last_line->seconds);
+    if (kept_.metrics.has_value()) {
+      state.set_samples(kept_.metrics->samples);
+      state.set_seconds(kept_.metrics->seconds);
     }
   }
 }
@@ -79,7 +79,7 @@ void Simulation::TellOfTerm() {
   // How this one ends is not known.
   kept_.state.clear_reason();
   kept_.state.clear_lost_shard();
-  kept_.last_line.reset();
+  kept_.metrics.reset();
 }
 
 void Simulation::BeginTerm() {
