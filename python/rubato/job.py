@@ -8,7 +8,7 @@ import numbers
 import os
 import pathlib
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 from . import core, figures, length, seeds, server, threads
 from .engine import Engine
@@ -19,8 +19,8 @@ from .sampler import Order, wanted_rank
 def join(job: Optional[Dict[str, Any]] = None, *, epochs: Optional[float] = None, **settings: Any) -> "Job":
     """Joins a job. The training begins with Job.prepare.
 
-    Under `rubato train` (RUBATO_JOB in the environment), joins the job that the command has started, and ignores the
-    arguments. Otherwise starts a job of this process alone, with a server of its own.
+    Under `rubato train` (RUBATO_JOB in the environment), joins the job that the command has started, and ignores what
+    the arguments say. Otherwise starts a job of this process alone, with a server of its own.
 
     Args:
         job: a dictionary with the keys of a job file; default: what the other arguments say.
@@ -36,13 +36,15 @@ class Job(server.Commands):
     """Made by join. One thread uses it."""
 
     def __init__(self, job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dict[str, Any]):
-        self._given = _given(job, epochs, settings)
         self._file = os.environ.get("RUBATO_JOB")
         if self._file is None:
+            self._given = _given(job, epochs, settings)
             _check_end(self._given)
-        if self._file is not None:
+        else:
             tell_by_exit_code()
             _print_by_lines()
+            _check_names({**(job if isinstance(job, dict) else {}), **settings})
+            self._given = {}
         self._servers: Optional[server.Servers] = None
         self._worker: Optional[core.Worker] = None
         self._engine: Optional[Engine] = None
@@ -353,13 +355,12 @@ def _given(job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dic
             given[name] = {**given[name], **value}
         else:
             given[name] = value
+    _check_names(given)
     for name, value in given.items():
-        if name not in _KEYS:
-            raise Refused(f"rubato.join was given {name}={value!r}, expected epochs or a key of a job file: "
-                          f"{', '.join(_KEYS)}")
         try:
-            json.dumps(value)
-        except (TypeError, ValueError):
+            given[name] = _plain(value)
+            json.dumps(given[name])
+        except (TypeError, ValueError, OverflowError):
             raise Refused(f"rubato.join was given {name}={value!r}, expected what a job file can say: numbers, text, "
                           "lists and dictionaries of these") from None
     if epochs is not None:
@@ -368,6 +369,26 @@ def _given(job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dic
         count = int(epochs) if isinstance(epochs, numbers.Integral) else float(epochs)
         given["train"] = {**server.section(given, "train"), "until": {"epochs": count}}
     return given
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        if name not in _KEYS:
+            raise Refused(f"rubato.join was given {name}={value!r}, expected epochs or a key of a job file: "
+                          f"{', '.join(_KEYS)}")
+
+
+def _plain(value: Any) -> Any:
+    """Python's own number, text, list or dictionary for one of NumPy or pathlib, say."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    return value
 
 
 def _check_end(given: Dict[str, Any]) -> None:

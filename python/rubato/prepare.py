@@ -15,13 +15,13 @@ from .length import total_steps
 from .loader import Loader
 from .optimizers import Optimizer, Scheduler, factors, to_settings
 from .overlap import Overlap
-from .sampler import Order
+from .sampler import Order, mistake_of_order
 
 
 def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, loss: str,
             clip_grad_norm: Optional[float], scheduler_per: str, order: Order, overlap: bool) -> Tuple[Any, ...]:
     """See Job.prepare."""
-    _check(job, model, optimizer, scheduler, loss, scheduler_per, clip_grad_norm, overlap)
+    _check(job, model, optimizer, scheduler, loss, scheduler_per, clip_grad_norm, order, overlap)
     layout = Layout(model)
     batches = Loader(loader, order)
     settings = to_settings(optimizer, layout)
@@ -95,7 +95,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
 
 
 def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, scheduler_per: str,
-           clip_grad_norm: Optional[float], overlap: bool) -> None:
+           clip_grad_norm: Optional[float], order: Order, overlap: bool) -> None:
     if job._engine is not None:
         raise Refused("job.prepare was called twice, expected once: a job has one model and one optimizer")
     if not isinstance(model, torch.nn.Module):
@@ -117,14 +117,17 @@ def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, sche
     if clip_grad_norm is not None and not _is_positive(clip_grad_norm):
         raise Refused(f"found clip_grad_norm={clip_grad_norm!r}, expected a finite number above 0, or None to leave it "
                       "out")
+    mistake = mistake_of_order(order)
+    if mistake is not None:
+        raise Refused(mistake)
     if not isinstance(overlap, bool):
         raise Refused(f"found overlap={overlap!r}, expected True or False")
 
 
 def _is_positive(value: Any) -> bool:
     try:
-        return not isinstance(value, (bool, str)) and 0 < float(value) < math.inf
-    except (TypeError, ValueError):
+        return not isinstance(value, (bool, str, bytes)) and 0 < float(value) < math.inf
+    except (TypeError, ValueError, OverflowError):
         return False
 
 

@@ -83,12 +83,20 @@ def _drawn(order: Callable[[int], Sequence[int]], seed: int, epoch: int) -> Sequ
         return order(epoch)
 
 
+def mistake_of_order(order: Any) -> Optional[str]:
+    """What is to be said of an order that is none."""
+    if order is None or callable(order) or (isinstance(order, str) and order == "sequential"):
+        return None
+    return f"found order={order!r}, expected None, 'sequential' or a function of the epoch"
+
+
 class Places:
     """The indices at the places of an epoch, out of a data set of `size` samples."""
 
     def __init__(self, size: int, seed: int, order: Order = None):
-        if not (order is None or order == "sequential" or callable(order)):
-            raise ValueError(f"found order={order!r}, expected None, 'sequential' or a function of the epoch")
+        mistake = mistake_of_order(order)
+        if mistake is not None:
+            raise ValueError(mistake)
         self._order = order
         self._told: Dict[Tuple[int, int, int], List[int]] = {}
         self._of: Callable[[int], Any]
@@ -142,6 +150,11 @@ class Sampler:
         for name, number, least in ("size", size, 0), ("batch_size", batch_size, 1), ("ranks", ranks, 1):
             if not isinstance(number, numbers.Integral) or number < least:
                 raise ValueError(f"found {name}={number!r}, expected a whole number of at least {least}")
+        for name, number in ("rank", rank), ("seed", seed):
+            if not isinstance(number, numbers.Integral):
+                raise ValueError(f"found {name}={number!r}, expected a whole number")
+        # They may be NumPy's.
+        size, batch_size, rank, ranks, seed = (int(number) for number in (size, batch_size, rank, ranks, seed))
         if not 0 <= rank < ranks:
             raise ValueError(f"found rank={rank} of {ranks}, expected 0 to {ranks - 1}")
         self.size, self.batch_size, self.rank, self.ranks = size, batch_size, rank, ranks

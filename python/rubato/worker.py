@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 from .engine import Engine
 from .errors import Refused
 from .job import Job, join
-from .sampler import Order, Places
+from .sampler import Order, Places, mistake_of_order
 
 
 @dataclasses.dataclass
@@ -48,9 +48,13 @@ class Worker:
 
         self._numpy = numpy
         self.job = job if isinstance(job, Job) else join(job)
-        if not isinstance(samples, numbers.Integral) or samples < 1:
-            raise Refused(f"found samples={samples!r}, expected a whole number above 0")
-        samples = int(samples)  # it may be NumPy's
+        for name, number in ("samples", samples), ("batch_size", batch_size):
+            if not isinstance(number, numbers.Integral) or number < 1:
+                raise Refused(f"found {name}={number!r}, expected a whole number above 0")
+        samples, batch_size = int(samples), int(batch_size)  # they may be NumPy's
+        mistake = mistake_of_order(order)
+        if mistake is not None:
+            raise Refused(mistake)
         if not isinstance(optimizer, dict):
             raise Refused(f"found optimizer={optimizer!r}, expected a dictionary, such as "
                           "{'name': 'sgd', 'learning_rate': 0.1}")

@@ -237,8 +237,13 @@ for call in {[call for call, _ in calls]!r}:
             ("rubato.launch(print, {}, method='frok')", "cannot find context for 'frok'")))
 
     def test_a_mistaken_argument_is_refused_in_a_job_of_rubato_train_too(self):
-        _, _, errors = self.run_script("rubato.join(epoch=8)", RUBATO_JOB="job.yaml")
+        code, _, errors = self.run_script("rubato.join(epoch=8)", RUBATO_JOB="job.yaml")
         self.assertIn("was given epoch=8, expected epochs or a key", errors)
+        self.assertEqual(code, 2)  # starting it again cannot help
+
+    def test_what_arguments_say_is_ignored_in_a_job_of_rubato_train(self):
+        code, _, errors = self.run_script("rubato.join(seed=object(), epochs=0)\nprint('joined')", RUBATO_JOB="job.yaml")
+        self.assertEqual(code, 0, errors)
 
     def test_keys_of_a_job_are_those_of_the_reference(self):
         page = (HERE.parent.parent / "docs" / "reference" / "keys.md").read_text()
@@ -247,6 +252,13 @@ for call in {[call for call, _ in calls]!r}:
 
     def test_numbers_of_numpy(self):
         self.passes("import numpy\nassert rubato.join(epochs=numpy.int64(2)).total_epochs == 2")
+        self.passes("""
+            import numpy, pathlib
+            job = rubato.join(epochs=2, seed=numpy.int64(5), train={"micro_batches": numpy.int32(2)},
+                              checkpoint={"every": {"time": numpy.float32(0.5)}}, data={"path": pathlib.Path("x")})
+            assert job._given == {"seed": 5, "train": {"micro_batches": 2, "until": {"epochs": 2}},
+                                  "checkpoint": {"every": {"time": 0.5}}, "data": {"path": "x"}}, job._given
+        """)
 
     def test_arguments_of_prepare(self):
         order = "expected None, 'sequential' or a function of the epoch"

@@ -158,9 +158,24 @@ class SamplerTest(unittest.TestCase):
                                     ((10, 2.5), "batch_size=2.5"), ((-1, 2), "size=-1"), (("x", 2), "size='x'")):
             with self.assertRaisesRegex(ValueError, sentence):
                 rubato.Sampler(*arguments)
+        for name, value in (("rank", 0.5), ("rank", "0"), ("seed", "1")):
+            with self.assertRaisesRegex(ValueError, f"found {name}={value!r}, expected a whole number"):
+                rubato.Sampler(10, 2, ranks=2, **{name: value})
         for order in 5, [1, 0]:
             with self.assertRaisesRegex(ValueError, "expected None, 'sequential' or a function"):
                 rubato.Sampler(10, 2, order=order)
+
+    def test_numbers_of_numpy_are_numbers(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("python3-numpy is not installed")
+        five = numpy.int64(5)
+        theirs, ours = (rubato.Sampler(n * 4, n, rank=n - 4, ranks=n - 3, seed=n) for n in (five, 5))
+        self.assertEqual(list(theirs), list(ours))
+        self.assertEqual(repr(theirs.state_dict()), repr(ours.state_dict()))
+        with self.assertRaisesRegex(ValueError, "expected None, 'sequential' or a function"):
+            rubato.Sampler(10, 2, order=numpy.array([1, 0]))
 
     def test_arrays_and_single_places_agree(self):
         try:
