@@ -415,8 +415,10 @@ std::string Certainty(const std::vector<Group>& groups) {
   if (!is_judged) return "";
   return absl::StrFormat(
       "Verdicts have %g %% confidence, those on times and those on the metric at the end each: "
-      "with it, no mode of a cluster is called faster or slower (better or worse) wrongly. As the "
-      "modes share the other %g %% (Holm's correction), the interval of one has that confidence or "
+      "with it, no mode of a cluster that equals the baseline is called faster or slower (better "
+      "or "
+      "worse) at one computing time. As the modes share the other %g %% (Holm's correction), the "
+      "interval of one has that confidence or "
       "more.",
       100 * (1 - kAlpha), 100 * kAlpha);
 }
@@ -427,7 +429,8 @@ std::string TableNote(const Study& study) {
       " with the same seed: the mean over the seeds (of times as fast, the geometric mean of the "
       "baseline's time divided by the mode's) and, in brackets, its interval; a mode is faster "
       "(better) if that is above 1 (0), slower (worse) if it is below, and else nothing is "
-      "certain. The columns behind \"runs that reach it\" are medians of a mode's own runs, "
+      "certain, nor where a miss decides. \"Better by\" leaves out runs that diverged. The columns "
+      "behind \"runs that reach it\" are medians of a mode's own runs, "
       "seconds and samples of those that reach the target: no seeds are paired there, so the "
       "difference of two medians may lie outside the interval, or point the other way. The tests "
       "are exact sign-flip tests, of times by their logarithms. A run that misses the target "

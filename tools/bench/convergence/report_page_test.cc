@@ -114,7 +114,7 @@ TEST_F(ReportPageTest, ItsVerdictsAreThoseOfTheReport) {
 TEST_F(ReportPageTest, SaysWhatBoundedBoundsWhereItIsCompared) {
   EXPECT_EQ(DataOf(Page())["boundNote"], "");
   study_.modes[1] = "bounded,staleness=3";
-  EXPECT_THAT(DataOf(Page())["boundNote"], HasSubstr("ahead of the slowest, not this figure"));
+  EXPECT_THAT(DataOf(Page())["boundNote"], HasSubstr("ahead of the slowest when it begins one"));
 }
 
 TEST_F(ReportPageTest, BandsGoFromTheLeastRunToTheGreatestOverTimeSamplesAndUpdates) {

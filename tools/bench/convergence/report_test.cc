@@ -281,8 +281,8 @@ TEST_F(ReportTest, SaysWhatBoundedBounds) {
   cells_[10].result.staleness_counts = {0, 0, 0, 0, 0, 1};
   EXPECT_THAT(
       StalenessMarkdown(study_, cells_),
-      HasSubstr("limits by how many contributions a worker may be ahead of the slowest, not "
-                "this figure"));
+      HasSubstr("limits by how many contributions a worker may be ahead of the slowest when "
+                "it begins one, not this figure"));
 }
 
 TEST_F(ReportTest, TimesAreSharesOfAllWorkers) {

@@ -65,8 +65,8 @@ std::string BoundNote(const Study& study) {
                   [](const std::string& mode) { return absl::StrContains(mode, "bounded"); });
   if (!has_bounded) return "";
   return "In bounded, staleness=s limits by how many contributions a worker may be ahead of the "
-         "slowest, not this figure. This one counts what the others had applied meanwhile: up to "
-         "2 s + 1 contributions of each.";
+         "slowest when it begins one, not this figure. This one counts what the others had applied "
+         "meanwhile: up to 2 s + 1 contributions of each, where no worker comes or goes.";
 }
 
 std::string StalenessMarkdown(const Study& study, const std::vector<DoneCell>& cells) {

@@ -10,10 +10,11 @@
 
 namespace rubato {
 
-// Markdown, of the runs that are judged, at the first computing time. Empty if there is nothing to
-// tell: no updates on arrival, no times.
 // What `bounded` bounds, which is not the staleness of updates; "" if the study does not have it.
 std::string BoundNote(const Study& study);
+
+// Markdown, of the runs that are judged, at the first computing time. Empty if there is nothing to
+// tell: no updates on arrival, no times.
 std::string StalenessMarkdown(const Study& study, const std::vector<DoneCell>& cells);
 std::string TimesMarkdown(const Study& study, const std::vector<DoneCell>& cells);
 
