@@ -57,7 +57,7 @@ struct ShardTerms {
   bool closed = false;          // the view is about to be followed by another
   int64_t limit = kNoLimit;     // steps: no block goes beyond this version
   int64_t readable = kNoLimit;  // steps: nobody reads beyond this version
-  // Decisions on units that some block is not done with.
+  // Decisions on units that some block is not done with, and on the one before.
   std::map<Subject, proto::Decision> decisions;
   std::set<int64_t> asked;  // units on which the view has asked for the mode's decision
 

@@ -224,10 +224,31 @@ void AtomicFile::Discard() {
 
 namespace {
 
+// Unlike AtomicFile::Reuse, keeps what space the file has if the contents do not fit.
 absl::Status WriteOver(const std::string& path, absl::string_view contents, Flush flush) {
-  RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Reuse(path));
-  RUBATO_RETURN_IF_ERROR(file.Append(contents));
-  return file.Commit(flush);
+  int descriptor = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (!SizeOfOwn(descriptor).has_value()) {  // there is none, or somebody reads it
+    if (descriptor >= 0 || errno != ENOENT) unlink(path.c_str());
+    if (descriptor >= 0) close(descriptor);
+    descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  }
+  if (descriptor < 0) return ErrorOf("create", path, errno);
+  const auto fail = [&] {
+    const int error = errno;
+    close(descriptor);
+    return ErrorOf("write", path, error);
+  };
+  const auto size = static_cast<off_t>(contents.size());
+  while (!contents.empty()) {
+    const ssize_t written = write(descriptor, contents.data(), contents.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return fail();
+    contents.remove_prefix(static_cast<size_t>(written));
+  }
+  if (ftruncate(descriptor, size) != 0) return fail();
+  if (flush != Flush::kNothing && fsync(descriptor) != 0) return fail();
+  if (close(descriptor) != 0) return ErrorOf("write", path, errno);
+  return absl::OkStatus();
 }
 
 }  // namespace

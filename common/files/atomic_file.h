@@ -81,7 +81,8 @@ class AtomicFile {
 // written over those of a second file, whose space is there already, and the two swap names. So
 // readers see the old contents or the new, as with AtomicFile. Only the first call needs space, and
 // contents that need more of it than those before (up to 4 KiB they do not, on most file systems;
-// those that never overwrite in place need some at all times).
+// those that never overwrite in place need some at all times), or a reader who still has the second
+// file open.
 //
 // The second file stays beside `path`: SecondFile(path), which is hidden. Errors as AtomicFile,
 // which may name it.

@@ -25,8 +25,8 @@
 //                             a stop that was asked for (proto/run_state.proto)
 //     term.json               what that was when the servers began, or began again: for the case
 //                             that the machine loses power: it is flushed, unlike state.json
-//     .state.json             space for what state.json holds next, so that it is replaced on a full
-//                             disk, too
+//     .state.json             space for what state.json holds next, so that it is replaced on a
+//                             full disk, too
 //     .term.json              the same for term.json
 //     initial.safetensors     the values that a script's model began with
 #ifndef RUBATO_COMMON_FILES_RUN_FOLDER_H_

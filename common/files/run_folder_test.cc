@@ -155,10 +155,12 @@ TEST_F(RunFolderTest, AnAbandonedFolderKeepsWhatAnotherHasPutThere) {
   RunFolder run("other");
   run.KeepWhatIsThere();
   RUBATO_ASSERT_OK(ReplaceFile(run.StateFile(), "x", Flush::kNothing));
+  RUBATO_ASSERT_OK(ReplaceFile(run.TermFile(), "x", Flush::kNothing));
   run.Abandon();
   EXPECT_TRUE(fs::exists("other/certificates/ca.key"));
   EXPECT_FALSE(fs::exists(run.StateFile()));
   EXPECT_FALSE(fs::exists(SecondFile(run.StateFile())));
+  EXPECT_FALSE(fs::exists(SecondFile(run.TermFile())));
 }
 
 // Of a process that was killed in between.

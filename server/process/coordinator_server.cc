@@ -310,15 +310,20 @@ absl::Status CoordinatorServer::WriteKeys() {
 ClusterService::Outlets CoordinatorServer::Outlets() {
   ClusterService::Outlets outlets;
   outlets.metrics = [this](const MetricsLine& line) {
-    metrics_->Record(line, absl::Now());
+    const bool is_written = metrics_->Record(line, absl::Now());
     files_->OnMetrics(line);
-    if (line.kind == MetricsLine::Kind::kTrain && !std::exchange(has_trained_, true)) {
-      KeepState([](proto::RunState* state) {
-        state->clear_samples();  // metrics.jsonl has them
-        state->clear_seconds();
-        state->clear_terms_in_vain();
-      });
-    }
+    if (line.kind != MetricsLine::Kind::kTrain) return;
+    const bool was_written = std::exchange(last_is_written_, is_written);
+    if (std::exchange(has_trained_, true) && is_written && was_written) return;
+    KeepState([&](proto::RunState* state) {
+      state->clear_samples();  // metrics.jsonl has them
+      state->clear_seconds();
+      if (!is_written) {
+        state->set_samples(line.samples);
+        state->set_seconds(line.time);
+      }
+      state->clear_terms_in_vain();
+    });
   };
   outlets.journal = [this](const proto::View& view, const std::string& reason) {
     OnView(view, reason);

@@ -89,7 +89,8 @@ class CoordinatorServer {
   std::string initial_file_;  // with the values that the job begins with; empty: none
   absl::Mutex state_mutex_;
   proto::RunState state_ ABSL_GUARDED_BY(state_mutex_);
-  bool has_trained_ = false;  // a line of metrics says so
+  bool has_trained_ = false;     // a line of metrics says so
+  bool last_is_written_ = true;  // the last such line
   std::optional<FolderLock> lock_;
   bool goes_back_ = false;
   proto::Registration registration_;  // of the shard, if it has one

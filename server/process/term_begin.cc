@@ -30,6 +30,13 @@ absl::Status HoldsRun(const std::string& run_dir, const std::string& file) {
       absl::StrCat("--run-dir ", run_dir, " holds a run already: ", file, " exists"));
 }
 
+// Whether the term whose samples it tells came further than it began: metrics.jsonl has taken no
+// line of it.
+bool HasTrained(const proto::RunState& state) {
+  const proto::Lasting& lasting = state.lasting();
+  return lasting.begun_term() + 1 == state.term() && state.samples() > lasting.begun_samples();
+}
+
 // What the run's folder knows, for the next term; none if the run begins. `in_order`: whether
 // somebody was there to write how the last term ended.
 absl::StatusOr<std::optional<proto::RunState>> NextState(const std::string& run_dir,
@@ -64,7 +71,9 @@ absl::StatusOr<std::optional<proto::RunState>> NextState(const std::string& run_
   state->set_servers_lost(state->servers_lost() + 1);
   if (!state->has_reason()) {
     state->set_reason(absl::StrCat(who, " was lost"));
-    if (state->has_samples()) state->set_terms_in_vain(state->terms_in_vain() + 1);
+    if (state->has_samples() && !HasTrained(*state)) {
+      state->set_terms_in_vain(state->terms_in_vain() + 1);
+    }
     if (!state->has_samples()) {
       const LastMetrics last = ReadLastMetrics(folder);
       state->set_samples(last.samples);

@@ -77,19 +77,21 @@ bool MetricsRecorder::CountEvaluation() {
   return evaluations_ % LineStride(evaluations_, kMetricsLines) == 0;
 }
 
-void MetricsRecorder::Record(const MetricsLine& line, absl::Time now) {
-  if (line.kind == MetricsLine::Kind::kEval && !CountEvaluation()) return;
-  WarnOnce(file_.Append(line), &warned_);
+bool MetricsRecorder::Record(const MetricsLine& line, absl::Time now) {
+  if (line.kind == MetricsLine::Kind::kEval && !CountEvaluation()) return true;
+  const bool is_written = WarnOnce(file_.Append(line), &warned_);
   if (tensorboard_.has_value()) {
     WarnOnce(tensorboard_->Append(line, now), &warned_of_tensorboard_);
   }
+  return is_written;
 }
 
-void MetricsRecorder::WarnOnce(const absl::Status& status, bool* warned) {
-  if (status.ok() || *warned) return;
+bool MetricsRecorder::WarnOnce(const absl::Status& status, bool* warned) {
+  if (status.ok() || *warned) return status.ok();
   *warned = true;
   log_->Warning(
       absl::StrCat(status.message(), ": lines of metrics are lost, training goes on; said once"));
+  return false;
 }
 
 }  // namespace rubato

@@ -27,15 +27,16 @@ class MetricsRecorder {
                                                 bool goes_on, absl::Time now, const Log* log);
 
   // Lines of tests are thinned out like those of the training: a fixed number for each doubling of
-  // the run (line_stride.h).
-  void Record(const MetricsLine& line, absl::Time now);
+  // the run (line_stride.h). False if metrics.jsonl has not taken the line.
+  bool Record(const MetricsLine& line, absl::Time now);
 
  private:
   MetricsRecorder(MetricsFile file, const Log* log) : file_(std::move(file)), log_(log) {}
 
   // Whether it has a line.
   bool CountEvaluation();
-  void WarnOnce(const absl::Status& status, bool* warned);
+  // Returns whether it is OK.
+  bool WarnOnce(const absl::Status& status, bool* warned);
 
   MetricsFile file_;
   std::optional<TensorboardFile> tensorboard_;

@@ -133,7 +133,7 @@ TEST(MetricsRecorderTest, AFullDiskGivesOneWarningAFile) {
   const std::string folder = NewFolder();
   auto recorder = MetricsRecorder::Create(RunFolder(folder), true, false, absl::Now(), &log);
   RUBATO_ASSERT_OK(recorder);
-  recorder->Record(MetricsLine(), absl::Now());
+  EXPECT_TRUE(recorder->Record(MetricsLine(), absl::Now()));
   const std::string json = Contents(folder + "/metrics.jsonl");
   const std::string events = Contents(EventFile(folder));
 
@@ -142,7 +142,7 @@ TEST(MetricsRecorderTest, AFullDiskGivesOneWarningAFile) {
   getrlimit(RLIMIT_FSIZE, &previous);
   const rlimit limit = {std::max(json.size(), events.size()) + 10, previous.rlim_max};
   setrlimit(RLIMIT_FSIZE, &limit);
-  for (int i = 0; i < 20; ++i) recorder->Record(MetricsLine(), absl::Now());
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(recorder->Record(MetricsLine(), absl::Now()));
   setrlimit(RLIMIT_FSIZE, &previous);
   close(fds[1]);
   char buffer[4096];
