@@ -24,11 +24,15 @@ namespace {
 absl::Status CheckOutput(const std::string& output) {
   constexpr absl::string_view kBegin = "<!DOCTYPE html>\n<!-- Made by `rubato plot`";
   std::error_code error;
-  if (!std::filesystem::is_regular_file(output, error)) return absl::OkStatus();
-  std::string begin(kBegin.size(), '\0');
-  std::ifstream file(output, std::ios::binary);
-  file.read(begin.data(), begin.size());
-  if (file.gcount() == 0 || begin == kBegin) return absl::OkStatus();
+  const std::filesystem::file_status found = std::filesystem::status(output, error);
+  if (found.type() == std::filesystem::file_type::not_found) return absl::OkStatus();
+  if (std::filesystem::is_regular_file(found)) {
+    std::string begin(kBegin.size(), '\0');
+    std::ifstream file(output, std::ios::binary);
+    const bool is_open = file.is_open();
+    file.read(begin.data(), begin.size());
+    if (is_open && (file.gcount() == 0 || begin == kBegin)) return absl::OkStatus();
+  }
   return absl::AlreadyExistsError(
       absl::StrCat(output,
                    " exists and is no page of `rubato plot`; expected the name of a new "
