@@ -242,7 +242,7 @@ for call in {[call for call, _ in calls]!r}:
         self.assertEqual(code, 2)  # starting it again cannot help
 
     def test_what_arguments_say_is_ignored_in_a_job_of_rubato_train(self):
-        code, _, errors = self.run_script("rubato.join(seed=object(), epochs=0)\nprint('joined')", RUBATO_JOB="job.yaml")
+        code, _, errors = self.run_script("rubato.join(seed=object(), epochs=0)", RUBATO_JOB="job.yaml")
         self.assertEqual(code, 0, errors)
 
     def test_keys_of_a_job_are_those_of_the_reference(self):
