@@ -90,6 +90,20 @@ std::optional<int64_t> SizeOfOwn(int descriptor) {
   return file.st_size;
 }
 
+// To write over what is there, of which `*size` tells the bytes; or a new file in place of what
+// others have too. Below 0: errno says why.
+int OpenOwn(const std::string& path, int64_t* size) {
+  int descriptor = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (const std::optional<int64_t> found = SizeOfOwn(descriptor); found.has_value()) {
+    *size = *found;
+    return descriptor;
+  }
+  if (descriptor >= 0 || errno != ENOENT) unlink(path.c_str());
+  if (descriptor >= 0) close(descriptor);
+  *size = 0;
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+}
+
 }  // namespace
 
 absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path, mode_t mode) {
@@ -107,15 +121,10 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path, mode_t mode) {
 }
 
 absl::StatusOr<AtomicFile> AtomicFile::Reuse(std::string path) {
-  int descriptor = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (const std::optional<int64_t> size = SizeOfOwn(descriptor); size.has_value()) {
-    return AtomicFile(path, path, descriptor, *size);
-  }
-  if (descriptor >= 0 || errno != ENOENT) unlink(path.c_str());
-  if (descriptor >= 0) close(descriptor);
-  descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  int64_t size = 0;
+  const int descriptor = OpenOwn(path, &size);
   if (descriptor < 0) return ErrorOf("create", path, errno);
-  return AtomicFile(path, path, descriptor, /*size_before=*/0);
+  return AtomicFile(path, path, descriptor, size);
 }
 
 AtomicFile::AtomicFile(std::string path, std::string temporary_path, int descriptor,
@@ -226,12 +235,8 @@ namespace {
 
 // Unlike AtomicFile::Reuse, keeps what space the file has if the contents do not fit.
 absl::Status WriteOver(const std::string& path, absl::string_view contents, Flush flush) {
-  int descriptor = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (!SizeOfOwn(descriptor).has_value()) {  // there is none, or somebody reads it
-    if (descriptor >= 0 || errno != ENOENT) unlink(path.c_str());
-    if (descriptor >= 0) close(descriptor);
-    descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-  }
+  int64_t size_before = 0;
+  const int descriptor = OpenOwn(path, &size_before);
   if (descriptor < 0) return ErrorOf("create", path, errno);
   const auto fail = [&] {
     const int error = errno;
@@ -245,7 +250,7 @@ absl::Status WriteOver(const std::string& path, absl::string_view contents, Flus
     if (written < 0) return fail();
     contents.remove_prefix(static_cast<size_t>(written));
   }
-  if (ftruncate(descriptor, size) != 0) return fail();
+  if (size < size_before && ftruncate(descriptor, size) != 0) return fail();
   if (flush != Flush::kNothing && fsync(descriptor) != 0) return fail();
   if (close(descriptor) != 0) return ErrorOf("write", path, errno);
   return absl::OkStatus();
