@@ -80,8 +80,7 @@ class ServerHarms:
         return self._job.coordinator() if is_head else self._job.servers()[number]
 
     def _lose_server_on_full_disk(self, clear):
-        """Who coordinates may not be able to write down that a term begins, and goes on without; if it dies before
-        there is space again, the next one takes the same number."""
+        """Who coordinates goes on, and the next one after it, if it dies before there is space again."""
         before, term = self._newest(), self._job.term()
         server = self._random.choice(self._job.servers())
         self._say(f"kill {server} meanwhile")

@@ -59,7 +59,8 @@ bool VirtualNetwork::Strike(Fault fault, int32_t channel, ProcessId struck, SimM
   }
   switch (fault.kind) {
     case Fault::Kind::kDelay:
-      fault.duration = *extra += fault.duration;  // with what delayed it before
+      *extra += fault.duration;
+      fault.duration = *extra;  // with what delayed it before
       break;
     case Fault::Kind::kDuplicate:
       Transmit(channel, SimMessage(*message), *extra);

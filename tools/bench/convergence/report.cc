@@ -416,10 +416,8 @@ std::string Certainty(const std::vector<Group>& groups) {
   return absl::StrFormat(
       "Verdicts have %g %% confidence, those on times and those on the metric at the end each: "
       "with it, no mode of a cluster that equals the baseline is called faster or slower (better "
-      "or "
-      "worse) at one computing time. As the modes share the other %g %% (Holm's correction), the "
-      "interval of one has that confidence or "
-      "more.",
+      "or worse) at one computing time. As the modes share the other %g %% (Holm's correction), "
+      "the interval of one has that confidence or more.",
       100 * (1 - kAlpha), 100 * kAlpha);
 }
 
@@ -430,9 +428,10 @@ std::string TableNote(const Study& study) {
       "baseline's time divided by the mode's) and, in brackets, its interval; a mode is faster "
       "(better) if that is above 1 (0), slower (worse) if it is below, and else nothing is "
       "certain, nor where a miss decides. \"Better by\" leaves out runs that diverged. The columns "
-      "behind \"runs that reach it\" are medians of a mode's own runs, "
-      "seconds and samples of those that reach the target: no seeds are paired there, so the "
-      "difference of two medians may lie outside the interval, or point the other way. The tests "
+      "behind \"runs that reach it\" are medians of a mode's own runs, seconds and samples of "
+      "those "
+      "that reach the target: no seeds are paired there, so the difference of two medians may lie "
+      "outside the interval, or point the other way. The tests "
       "are exact sign-flip tests, of times by their logarithms. A run that misses the target "
       "enters with its end; if it diverged, as no shorter than its partner.");
 }
