@@ -102,6 +102,12 @@ void CoordinatorProcess::Do(const coordinator::Restore& restore) {
   });
 }
 
+void CoordinatorProcess::Do(const coordinator::SaveValues& save) {
+  Later(checkpoint_time_, [this, save]() -> std::optional<coordinator::Event> {
+    return coordinator::ValuesSaved{callbacks_.save_values(save)};
+  });
+}
+
 void CoordinatorProcess::Do(const coordinator::WriteCheckpoint& write) {
   Later(checkpoint_time_, [this, write]() -> std::optional<coordinator::Event> {
     absl::StatusOr<std::string> path = "";

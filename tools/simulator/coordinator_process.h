@@ -39,6 +39,7 @@ class CoordinatorProcess : public Process {
     std::function<void(const proto::View& view, const std::string& reason, absl::Time now)> on_view;
     std::function<absl::Status(int64_t version, const Summary&)> collect;
     std::function<absl::Status(const std::vector<int>& shards)> restore;
+    std::function<absl::Status(const coordinator::SaveValues&)> save_values;
     std::function<absl::StatusOr<std::string>(uint32_t snapshot, const proto::Manifest&)>
         checkpoint;
     // The training of a term is over, and the job is not.
@@ -129,8 +130,8 @@ class CoordinatorProcess : public Process {
   void Do(const coordinator::Journal& journal);
   void Do(const coordinator::Collect& collect);
   void Do(const coordinator::Restore& restore);
-  // No simulated model is a script's, and no simulated worker tells of its data.
-  void Do(const coordinator::SaveValues&) { RUBATO_CHECK(false); }
+  // No simulated worker tells of its data.
+  void Do(const coordinator::SaveValues& save);
   void Do(const coordinator::SaveData&) { RUBATO_CHECK(false); }
   void Do(const coordinator::WriteCheckpoint& write);
   void Do(const coordinator::Keep& keep) {

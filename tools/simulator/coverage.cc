@@ -43,6 +43,8 @@ void Coverage::Add(const Coverage& other) {
   went_back += other.went_back;
   went_back_again += other.went_back_again;
   kept += other.kept;
+  lost_power += other.lost_power;
+  scripts += other.scripts;
   resumed += other.resumed;
   resumed_on_arrival += other.resumed_on_arrival;
   stopped += other.stopped;
@@ -76,7 +78,8 @@ std::string Coverage::ToString() const {
       checkpoints, " checkpoints, ", resumed, " runs that went on from one under faults, ",
       resumed_on_arrival, " from one on arrival, ", killed, " runs that ended with a server, ",
       went_back, " that went back after one was lost, ", went_back_again,
-      " of them more than once, ", kept, " that went on from what the shards had kept, ", stopped,
+      " of them more than once, ", kept, " that went on from what the shards had kept, ",
+      lost_power, " whose coordinator lost power, ", scripts, " of scripts, ", stopped,
       " that were stopped, ", stopped_in_pauses, " of them in a pause, ", met_targets,
       " by a test that met its target and ", reached_times, " by their time, ", given_ahead,
       " in which workers were given several contributions at once; after the last fault at most ",
@@ -88,6 +91,8 @@ std::vector<std::string> Coverage::Empty() const {
   if (resumed_on_arrival == 0) empty.push_back("goes on from a checkpoint on arrival");
   if (went_back_again == 0) empty.push_back("goes back more than once");
   if (kept == 0) empty.push_back("goes on from what the shards have kept");
+  if (lost_power == 0) empty.push_back("the coordinator's machine loses power");
+  if (scripts == 0) empty.push_back("a script's model");
   if (met_targets == 0) empty.push_back("stopped by a test that met its target");
   if (reached_times == 0) empty.push_back("stopped by its time");
   if (given_ahead < runs / kGivenAheadIn) empty.push_back("several contributions at once");

@@ -17,8 +17,10 @@ constexpr int kTimesOfMost = 4;
 // Messages of a unit that wait for one another: what is asked for, sent, pushed, and said.
 constexpr int kTurns = 4;
 
-// Jitter is exponential: in its means, what it hardly ever exceeds, and the longest of a few.
-constexpr int kMostJitter = 10;
+// To change a view it takes what is said to the shards, and what they answer.
+constexpr int kTurnsOfAView = 2;
+
+// Jitter is exponential: in its means, the longest of a few.
 constexpr int kMeanOfLongest = 3;
 
 // Of checkpoints one is written at a time: that one, the next, and the last.
@@ -31,7 +33,7 @@ constexpr SimTime kStreamGrace = 2 * kSecond;
 
 FinishBound::FinishBound(const Scenario& scenario) : scenario_(scenario) {
   const double bytes = scenario.bytes_per_second;
-  view_time_ = kMostJitter * (scenario.latency + scenario.jitter) +
+  view_time_ = kTurnsOfAView * VirtualNetwork::kMostJitter * (scenario.latency + scenario.jitter) +
                (bytes > 0 ? static_cast<SimTime>(kBytesOfAView / bytes * kSecond) : 0);
 }
 

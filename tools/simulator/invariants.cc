@@ -25,7 +25,11 @@ Invariants::Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blo
       epoch_samples_(epoch_samples),
       train_samples_(reference::TotalSamples(job, epoch_samples)),
       ahead_(ahead),
-      blocks_(blocks) {}
+      blocks_(blocks) {
+  for (int64_t block = 0; block < blocks; ++block) {
+    initial_.push_back(InitialSymbol(job.seed(), block));
+  }
+}
 
 void Invariants::OnView(const proto::View& view, SimTime) {
   if (view.term() != term_) {
@@ -236,7 +240,7 @@ reference::Units Invariants::UnitsIn(const proto::View& view) const {
 }
 
 uint64_t Invariants::ValueAt(int64_t block, int64_t version) const {
-  return version == 0 ? InitialSymbol(job_.seed(), block) : blocks_[block].log[version - 1].value;
+  return version == 0 ? initial_[block] : blocks_[block].log[version - 1].value;
 }
 
 void Invariants::OnStop() {

@@ -70,6 +70,8 @@ class Invariants : public Observer {
   // `value` their values; nullopt where a value is no longer known.
   void GoOnFrom(Invariants* before, const proto::Manifest& manifest,
                 absl::FunctionRef<std::optional<uint64_t>(int64_t block)> value);
+  // What the blocks begin with is a script's, and not what shards draw.
+  void OnInitialValues(const std::vector<uint64_t>& values) { initial_ = values; }
   // A checkpoint is about to be written, with `value` of each block.
   void OnCheckpoint(const proto::Manifest& manifest,
                     absl::FunctionRef<uint64_t(int64_t block)> value);
@@ -186,6 +188,7 @@ class Invariants : public Observer {
   int64_t epoch_samples_;
   int64_t train_samples_;  // of the whole training
   SimTime ahead_;
+  std::vector<uint64_t> initial_;  // by block
   std::vector<Block> blocks_;
   // Of the job's first lineage, where it goes on from a checkpoint on arrival.
   struct Resumed {

@@ -95,11 +95,12 @@ absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64
       squares += double{NormOf(gradients.back())} * NormOf(gradients.back());
       if (leaves_out && !IsFinite(gradients.back())) skipped = true;
     }
-    const int64_t samples = units.At(step).count();
-    const double factor = reference::ClipFactor(job_, squares, samples);
+    const int64_t samples = units.At(step).count(), weight = units.Weight(step);
+    const double factor = reference::ClipFactor(job_, squares, weight);
     if (skipped) ++counts->skipped;
     for (int64_t block = 0; block < count; ++block) {
-      const UpdateTerms terms{samples, before[block].first, step - before[block].second, 1, factor};
+      const UpdateTerms terms{samples, before[block].first, step - before[block].second, 1, factor,
+                              weight};
       before[block].first += samples;
       if (skipped) ++before[block].second;
       const Update& update = blocks_[block].log[step];
@@ -177,7 +178,8 @@ absl::Status Invariants::CheckBlockOnArrival(const proto::View& view, int64_t bl
     }
     next = clock + 1;
     RUBATO_RETURN_IF_ERROR(CheckBitsOnArrival(
-        of, block, i, {own, samples, i - skipped, reference::RateOf(job_, own), 1}));
+        of, block, i,
+        {own, samples, i - skipped, reference::RateOf(job_, own), 1, of.Weight(unit)}));
     samples += own;
   }
   const auto law = blocks_[block].laws.find(view.lineage());

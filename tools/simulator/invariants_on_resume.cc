@@ -51,6 +51,7 @@ void Invariants::OnResume(const proto::Manifest& manifest, const std::vector<uin
     const proto::BlockState& state = manifest.blocks(static_cast<int>(block));
     std::vector<Update>& log = blocks_[block].log;
     log.assign(state.version(), {{}, {}, values[block]});
+    if (state.version() == 0) initial_[block] = values[block];
     for (int64_t i = 0; i < state.skipped(); ++i) log[i].skipped = true;
     if (on_arrival) Restore(manifest, books.held[block], &log);
     int64_t samples = state.samples();

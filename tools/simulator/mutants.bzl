@@ -386,6 +386,14 @@ MUTANTS = {
         "if (!is_met) return std::nullopt;",
         "",
     ]),
+    "weights_of_sums_forgotten": ("//server/shard:shard.cc", "reference", [
+        "both.weight += added.weight;",
+        "",
+    ]),
+    "values_of_scripts_not_restored": ("//server/coordinator:coordinator_views.cc", "reference", [
+        "  starting_.OnInitialValues();\n",
+        "",
+    ]),
     "death_of_a_worker_ends_the_job": ("//server/coordinator:coordinator.cc", "survives", [
         "if (peer->is_worker) {\n    Lose(id, why);",
         "if (peer->is_worker && !peer->is_member) {\n    Lose(id, why);",

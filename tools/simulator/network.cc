@@ -106,7 +106,8 @@ void VirtualNetwork::Send(ConnectionId connection, ProcessId from, SimMessage&& 
   SimTime extra = 0;
   if (jitter_ > 0) {
     const double u = (RandomBits(jitter_key_, static_cast<uint64_t>(sent_)) + 0.5) * 0x1p-32;
-    extra = static_cast<SimTime>(-std::log(u) * static_cast<double>(jitter_));
+    extra = static_cast<SimTime>(std::min<double>(-std::log(u), kMostJitter) *
+                                 static_cast<double>(jitter_));
   }
   const int64_t number = sent_++;
   while (next_fault_ < faults_.size() && faults_[next_fault_].at <= number) {

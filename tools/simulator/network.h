@@ -62,8 +62,9 @@ class VirtualNetwork : private EventQueue::Handler {
   // `queue` must outlive it.
   explicit VirtualNetwork(EventQueue* queue) : queue_(queue) {}
 
-  // Delays each message by a random time, exponential with this mean: messages of different
-  // connections then overtake one another.
+  // Delays each message by a random time, exponential with this mean and at most kMostJitter times
+  // as long: messages of different connections then overtake one another.
+  static constexpr int kMostJitter = 10;
   void SetJitter(SimTime mean, uint64_t seed);
   // How long a connection tolerates silence before it breaks: 20 s by default (in a job almost the
   // lease: KeepAlive, common/base/lease.h).

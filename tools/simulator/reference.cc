@@ -10,7 +10,10 @@ namespace rubato::reference {
 
 Units::Units(const proto::Job& job, bool on_arrival, int64_t epoch_samples, int64_t first,
              int64_t samples)
-    : epoch_samples_(epoch_samples), first_(first) {
+    : is_script_(job.model().preset() == proto::Model::PRESET_SCRIPT),
+      seed_(job.seed()),
+      epoch_samples_(epoch_samples),
+      first_(first) {
   const int64_t micro_batches = job.train().micro_batches();
   const int64_t workers = on_arrival ? job.cluster().workers().start() : 1;
   parts_ = workers > micro_batches ? 1 : micro_batches / workers;
@@ -45,18 +48,31 @@ int64_t Units::From(int64_t samples) const {
   return unit;
 }
 
-uint64_t Units::Gradient(uint64_t seed, int64_t unit, int64_t block, uint64_t parameters) const {
+Samples Units::Part(int64_t unit, int64_t part) const {
   const Samples& all = At(unit);
+  return {all.epoch, all.begin + part * all.count() / parts_,
+          all.begin + (part + 1) * all.count() / parts_};
+}
+
+int64_t Units::Weight(int64_t unit) const {
+  if (!is_script_) return At(unit).count();
+  int64_t weight = 0;
+  for (int64_t part = 0; part < parts_; ++part) {
+    const Samples of = Part(unit, part);
+    weight += WeightOf(seed_, of.epoch, of.begin, of.end);
+  }
+  return weight;
+}
+
+uint64_t Units::Gradient(uint64_t seed, int64_t unit, int64_t block, uint64_t parameters) const {
   struct Waiting {
     int64_t parts;
     uint64_t sum;
   };
   std::vector<Waiting> waiting;
-  int64_t begin = all.begin;
-  for (int64_t part = 1; part <= parts_; ++part) {
-    const int64_t end = all.begin + part * all.count() / parts_;
-    waiting.push_back({1, LeafSymbol(seed, all.epoch, begin, end, block, parameters)});
-    begin = end;
+  for (int64_t part = 0; part < parts_; ++part) {
+    const Samples of = Part(unit, part);
+    waiting.push_back({1, LeafSymbol(seed, of.epoch, of.begin, of.end, block, parameters)});
     for (size_t n = waiting.size(); n > 1 && waiting[n - 1].parts == waiting[n - 2].parts; --n) {
       waiting[n - 2].sum = SumSymbol(waiting[n - 2].sum, waiting[n - 1].sum);
       waiting[n - 2].parts *= 2;
@@ -96,9 +112,9 @@ double RateOf(const proto::Job& job, int64_t samples) {
   return static_cast<double>(samples) / static_cast<double>(job.train().batch_size());
 }
 
-double ClipFactor(const proto::Job& job, double squares, int64_t samples) {
+double ClipFactor(const proto::Job& job, double squares, int64_t weight) {
   if (!job.optimizer().has_clip_grad_norm()) return 1;
-  const double norm = std::sqrt(squares) / static_cast<double>(samples);
+  const double norm = std::sqrt(squares) / static_cast<double>(weight);
   return std::min(1.0, job.optimizer().clip_grad_norm() / (norm + 1e-6));
 }
 

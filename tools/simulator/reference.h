@@ -34,6 +34,8 @@ class Units {
   const Samples& At(int64_t unit) const;
   // Samples of the whole job that are done when `unit` begins.
   int64_t Before(int64_t unit) const;
+  // What the unit counts for: its samples, or of a script the sum of its parts' weights.
+  int64_t Weight(int64_t unit) const;
   // The first unit that begins when `samples` are done, or more.
   int64_t From(int64_t samples) const;
 
@@ -44,6 +46,11 @@ class Units {
   uint64_t Gradient(uint64_t seed, int64_t unit, int64_t block, uint64_t parameters) const;
 
  private:
+  // The samples of part `part` of a unit.
+  Samples Part(int64_t unit, int64_t part) const;
+
+  const bool is_script_;
+  const uint64_t seed_;
   const int64_t epoch_samples_;
   const int64_t first_;
   int64_t parts_;
@@ -71,8 +78,9 @@ bool IsTarget(const proto::Job& job, int64_t unit);
 double RateOf(const proto::Job& job, int64_t samples);
 
 // By how much a step is scaled, so that the mean gradient's norm is at most
-// optimizer.clip_grad_norm; `squares` is the sum of the squares of the gradient's sum.
-double ClipFactor(const proto::Job& job, double squares, int64_t samples);
+// optimizer.clip_grad_norm; `squares` is the sum of the squares of the gradient's sum, which
+// divided by `weight` is the mean.
+double ClipFactor(const proto::Job& job, double squares, int64_t weight);
 
 }  // namespace rubato::reference
 

@@ -33,6 +33,9 @@ std::string Scenario::ToString() const {
   if (job.seconds > 0) absl::StrAppend(&text, "; until ", job.seconds, " s");
   if (job.target > 0) absl::StrAppend(&text, "; stops by a test at unit ", job.target);
   if (!job.learning_rate_parity) absl::StrAppend(&text, "; no learning rate parity");
+  if (job.is_script) {
+    absl::StrAppend(&text, "; a script", job.gives_values ? ", which gives values" : "");
+  }
   if (job.leaves_out) absl::StrAppend(&text, "; leaves out what is not finite");
   if (job.clip_grad_norm > 0) absl::StrAppend(&text, "; clips to ", job.clip_grad_norm);
   if (job.checkpoint_every > 0) {
@@ -70,6 +73,7 @@ std::string Scenario::ToString() const {
   for (const Fault& fault : faults) absl::StrAppend(&text, "; ", fault.ToString());
   absl::StrAppend(&text, "; goes on in ", ModeName(later_mode),
                   later_on_arrival ? " from on arrival" : "");
+  if (power_fails) absl::StrAppend(&text, "; its power fails with the coordinator");
   if (comes_late) absl::StrAppend(&text, "; a worker comes when the training is over");
   if (later_misfit) absl::StrAppend(&text, ", first comes one of another data set");
   for (const Fault& fault : later_faults) absl::StrAppend(&text, ", ", fault.ToString());
@@ -118,6 +122,7 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   setting.ahead = scenario.ahead;
   setting.pulls_ahead = scenario.pulls_ahead;
   setting.replaced_after = scenario.replaced_after;
+  setting.power_fails = scenario.power_fails;
   setting.comes_late = scenario.comes_late;
   setting.limit = kLimit;
   return setting;

@@ -340,6 +340,11 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawBreaks(messages, &scenario);
   DrawCoordinator(messages, &scenario);
   if (job.max_restarts > 0) SpareTerms(&scenario);
+  if (RandomStream script(Key(seed, "script")); script.Below(4) == 0) {
+    job.is_script = true;
+    job.gives_values = script.Below(4) != 0;
+  }
+  scenario.power_fails = job.max_restarts > 0 && RandomStream(Key(seed, "power")).Below(3) == 0;
   return scenario;
 }
 

@@ -77,8 +77,7 @@ absl::Status Judge::CheckDeath() const {
   }
   // A frozen coordinator does nothing; nor does a dead one.
   const SimTime took = simulation_.ended_at() - fatal.at;
-  if (fatal.in_training && fatal.server > 0 &&
-      took > kDrawnLease + watch_.bound().view_time()) {
+  if (fatal.in_training && fatal.server > 0 && took > kDrawnLease + watch_.bound().view_time()) {
     return absl::InternalError(
         absl::StrFormat("ends soon: server %d was struck %.3f s before the job ended: %s",
                         fatal.server, static_cast<double>(took) * 1e-9, end_.ToString()));
@@ -198,6 +197,8 @@ void Judge::Count(Coverage* coverage) const {
   if (watch_.deaths() > 0) ++coverage->went_back;
   if (watch_.deaths() > 1) ++coverage->went_back_again;
   if (watch_.kept() > 0) ++coverage->kept;
+  if (watch_.has_lost_power()) ++coverage->lost_power;
+  if (scenario_.job.is_script) ++coverage->scripts;
   if (invariants_.given_ahead() > 0) ++coverage->given_ahead;
   coverage->longest = std::max(coverage->longest, watch_.share_of_bound());
 }

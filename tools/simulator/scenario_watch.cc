@@ -50,6 +50,11 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
                             const std::optional<proto::Manifest>& resume) {
     OnTerm(state, resume);
   };
+  setting->on_initial_values = [this](const std::vector<uint64_t>& values) {
+    initial_ = values;
+    invariants_.OnInitialValues(values);
+  };
+  setting->on_power_loss = [this] { OnPowerLoss(); };
   setting->on_switch = [this](const proto::Mode& mode) { OnSwitch(mode); };
   setting->callbacks.on_metrics = [this](const MetricsLine& line, absl::Time) { OnMetrics(line); };
   setting->after_event = [this](const Simulation& simulation) { liveness_.OnEvent(simulation); };
@@ -57,7 +62,7 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
 
 void ScenarioWatch::OnResume(const Checkpoint& from) {
   invariants_.OnResume(from.manifest, from.symbols, from.books);
-  newest_ = from;
+  newest_ = flushed_.newest = from;
   seconds_before_ = from.manifest.seconds();
 }
 
@@ -174,8 +179,10 @@ absl::Status ScenarioWatch::CheckTerm(const proto::RunState& state,
   // One that had no view yet had what its checkpoint holds.
   const Invariants& begun =
       invariants_.view().number() > 0 || !before_.has_value() ? invariants_ : *before_;
+  // With its power a coordinator loses what its term has done, and knows what was before.
   const int64_t most =
-      std::max(begun.begun_samples(), newest_.has_value() ? newest_->manifest.samples() : 0);
+      std::max({begun.begun_samples(), newest_.has_value() ? newest_->manifest.samples() : 0,
+                knows_less_ ? samples_before_ : 0});
   if (state.samples() > most || state.samples() < told_) {
     return absl::InternalError(
         absl::StrFormat("account: term %d ended after %d samples; %d had begun, and %d were told",
@@ -189,12 +196,14 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
   if (log_ != nullptr) *log_ << "  term " << state.term() << ": " << state.reason() << "\n";
   Violated(CheckTerm(state, resume));
   ++deaths_;
+  flushed_ = {std::move(flushed_.newest), asked_, stop_lasts_, rolled_back_};
   samples_before_ = state.samples();
   told_ = 0;
   const proto::Job job = invariants_.job();
   if (invariants_.view().number() > 0) before_ = std::move(invariants_);
   invariants_ = Invariants(job, epoch_samples_, scenario_.job.blocks, scenario_.ahead,
                            static_cast<uint32_t>(state.term()));
+  if (!initial_.empty()) invariants_.OnInitialValues(initial_);
   newest_is_of_term_ = false;
   begun_at_.reset();
   is_stopped_ = stop_lasts_;
@@ -208,8 +217,19 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
   ExtendUntil(simulation_->queue().now());
 }
 
+void ScenarioWatch::OnPowerLoss() {
+  has_lost_power_ = knows_less_ = true;
+  newest_ = flushed_.newest;
+  newest_is_of_term_ = false;
+  asked_ = flushed_.asked;
+  stop_lasts_ = flushed_.stop_lasts;
+  rolled_back_ = flushed_.rolled_back;
+  told_ = 0;
+}
+
 void ScenarioWatch::CheckGoesBack() {
   const uint32_t values_of = std::exchange(values_of_, invariants_.term());
+  if (knows_less_) return;  // it is not known that the shards have what is newest
   const auto& shards = simulation_->shards();
   const bool are_kept = std::all_of(shards.begin(), shards.end(), [values_of](const auto& shard) {
     return shard->offered() == values_of;
@@ -225,6 +245,7 @@ void ScenarioWatch::OnFirstView() {
   // Who has been stopped meanwhile has stopped before it.
   invariants_ = Invariants(invariants_.job(), epoch_samples_, scenario_.job.blocks, scenario_.ahead,
                            invariants_.term());
+  if (!initial_.empty()) invariants_.OnInitialValues(initial_);
   seconds_before_ = 0;
   begins_at_ = 0;
   if (manifest != nullptr) {
@@ -257,6 +278,7 @@ void ScenarioWatch::OnFirstView() {
     }
   }
   before_.reset();
+  knows_less_ = false;
   if (is_stopped_) invariants_.OnStop();
   if (asked_.has_value()) invariants_.BeginAsked(asked_->mode, asked_->until);
 }
@@ -314,7 +336,7 @@ absl::StatusOr<std::string> ScenarioWatch::OnCheckpoint(uint32_t snapshot,
   for (int64_t block = 0; block < scenario_.job.blocks; ++block) {
     last->symbols.push_back(value(block));
   }
-  newest_ = last;
+  flushed_.newest = std::exchange(newest_, last);
   newest_is_of_term_ = true;
   return "a checkpoint";
 }

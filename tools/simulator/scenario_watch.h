@@ -84,6 +84,8 @@ class ScenarioWatch : private Observer {
   // So often it went on from what the shards had kept.
   int64_t kept() const { return kept_; }
   int64_t rolled_back() const { return rolled_back_; }
+  // Whether the coordinator's machine has lost power.
+  bool has_lost_power() const { return has_lost_power_; }
 
  private:
   // Events of an ended term still count, because its values may be kept.
@@ -97,6 +99,7 @@ class ScenarioWatch : private Observer {
   void OnFirstView();
   // Checks that going back has a reason: some shard has lost its values of the last term.
   void CheckGoesBack();
+  void OnPowerLoss();
   void OnSwitch(const proto::Mode& mode);
   void Violated(absl::Status status) {
     if (violated_.ok()) violated_ = std::move(status);
@@ -150,6 +153,16 @@ class ScenarioWatch : private Observer {
   int64_t kept_ = 0;
   uint32_t values_of_ = 1;  // the last term that began anew; those behind it went on
   int64_t rolled_back_ = 0;
+  // What of this a loss of power leaves.
+  struct Flushed {
+    std::optional<Checkpoint> newest;
+    std::optional<Asked> asked;
+    bool stop_lasts = false;
+    int64_t rolled_back = 0;
+  } flushed_;
+  bool has_lost_power_ = false;  // and since the last term that has begun:
+  bool knows_less_ = false;
+  std::vector<uint64_t> initial_;  // that the job begins with, where a script gives it
   std::optional<int64_t> last_step_;
   absl::Status violated_;
 };

@@ -34,6 +34,7 @@ Scenario Shrink(Scenario scenario, absl::FunctionRef<bool(const Scenario&)> fail
   const std::function<void(Scenario*)> kSimpler[] = {
       [](Scenario* s) { s->first.reset(); },
       [](Scenario* s) { s->comes_late = false; },
+      [](Scenario* s) { s->power_fails = false; },
       [](Scenario* s) { s->later_misfit = false; },
       [](Scenario* s) { s->job.schedule.clear(); },
       [](Scenario* s) { s->later_mode = SyncMode(); },
@@ -43,6 +44,8 @@ Scenario Shrink(Scenario scenario, absl::FunctionRef<bool(const Scenario&)> fail
       [](Scenario* s) { s->job.target = 0; },
       [](Scenario* s) { s->job.learning_rate_parity = true; },
       [](Scenario* s) { s->job.leaves_out = false; },
+      [](Scenario* s) { s->job.gives_values = false; },
+      [](Scenario* s) { s->job.is_script = false; },
       [](Scenario* s) { s->job.clip_grad_norm = 0; },
       [](Scenario* s) { s->job.checkpoint_every = 0; },
       [](Scenario* s) { s->checkpoint_time = 0; },

@@ -11,6 +11,7 @@
 #include "common/base/lease.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "common/space/modes.h"
 #include "server/shard/float_values.h"
@@ -72,6 +73,9 @@ absl::Status Simulation::Build() {
   kept_.state.set_term(1);
   kept_.resume = setting_.resume;
   kept_.symbols = setting_.initial_symbols;
+  kept_.flushed_state = kept_.state;
+  kept_.flushed_resume = kept_.resume;
+  kept_.flushed_symbols = kept_.symbols;
   StartCoordinator();
   self_ = network_.AddProcess(shard_card(0), this);
   shards_.resize(cluster.servers());
@@ -207,7 +211,7 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> Simulation::MakeModel() {
   const proto::Job& job = setting_.job;
   if (setting_.data != nullptr) return RealWorker::Create(job, setting_.data, &floats_);
   return std::make_unique<SymbolicWorker>(blocks_.placement.space().blocks(), job.seed(),
-                                          LeavesOut());
+                                          IsScript(job), LeavesOut());
 }
 
 absl::Status Simulation::MakeWorker(int index) {
@@ -268,10 +272,11 @@ VirtualNetwork::Card Simulation::CardOf(std::optional<int> LinkSetting::*machine
 }
 
 absl::Status Simulation::Restore(const std::vector<int>& shards) {
+  const std::vector<uint64_t>& symbols = kept_.resume.has_value() ? kept_.symbols : *kept_.initial;
   for (int64_t block = 0; block < blocks_.placement.space().blocks(); ++block) {
     if (std::count(shards.begin(), shards.end(), blocks_.placement.ShardOf(block)) == 0) continue;
     if (setting_.data == nullptr) {
-      RUBATO_RETURN_IF_ERROR(RestoreBlock(block, 0, {kept_.symbols[block], {}}));
+      RUBATO_RETURN_IF_ERROR(RestoreBlock(block, 0, {symbols[block], {}}));
       continue;
     }
     const TrainingState& state = *setting_.initial;
@@ -306,6 +311,7 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
       kept_.state.set_samples(lasting.begun_samples());
     }
   };
+  callbacks.save_values = [this](const coordinator::SaveValues& save) { return SaveValues(save); };
   callbacks.on_refused = [this](const std::string& what) {
     Fail(absl::InternalError(absl::StrCat("refused: the coordinator refused: ", what)));
   };

@@ -98,6 +98,9 @@ struct SimulationSetting {
   std::optional<Misfit> first;
   // With fewer workers than cluster.workers.min, another is started after so long.
   SimTime replaced_after = kSecond;
+  // Whenever the server that coordinates dies, its machine has lost power: what was not flushed to
+  // its disk is gone.
+  bool power_fails = false;
   // One more comes each time that the training is over and the job is not.
   bool comes_late = false;
   // With symbols: gradients have norms, and some are not finite (symbol.h).
@@ -112,6 +115,10 @@ struct SimulationSetting {
   std::function<void(const Stop& stop)> before_stop;
   // A mode has been asked for by hand, and the coordinator has said that it will hold.
   std::function<void(const proto::Mode& mode)> on_switch;
+  // A script's values have been saved, with which the job begins.
+  std::function<void(const std::vector<uint64_t>& symbols)> on_initial_values;
+  // The files of the run are as they were when the term began, and the last checkpoint is gone.
+  std::function<void()> on_power_loss;
   // The job has gone back: a term begins with this, of which nothing has happened yet.
   std::function<void(const proto::RunState& state, const std::optional<proto::Manifest>& resume)>
       on_term;
@@ -127,6 +134,20 @@ struct KeptOnDisk {
   // blocks.
   std::optional<proto::Manifest> resume;
   std::vector<uint64_t> symbols;
+  // What a worker has given, of a script, to begin with.
+  std::optional<std::vector<uint64_t>> initial;
+  // What a loss of power leaves besides: the state as of the begin of the term (term.json), and the
+  // checkpoint before the last one.
+  proto::RunState flushed_state;
+  std::optional<proto::Manifest> flushed_resume;
+  std::vector<uint64_t> flushed_symbols;
+
+  void LosePower() {
+    state = flushed_state;
+    metrics.reset();
+    resume = flushed_resume;
+    symbols = flushed_symbols;
+  }
 };
 
 class Simulation : private Process {
@@ -234,6 +255,7 @@ class Simulation : private Process {
   void CountTerm();
   // The term has begun, and nothing of it has happened.
   void TellOfTerm();
+  absl::Status SaveValues(const coordinator::SaveValues& save);
   absl::StatusOr<std::string> WriteCheckpoint(uint32_t snapshot, const proto::Manifest& manifest);
 
   // As a process, the simulation starts workers and asks them to leave.

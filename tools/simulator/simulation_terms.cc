@@ -1,8 +1,10 @@
 // How the job of a simulation outlives its servers, as server/process/server.h and term_begin.h
 // have it of real ones.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "tools/simulator/simulation.h"
@@ -28,7 +30,8 @@ Coordinator Simulation::MakeCore() {
   begin.resume = kept_.resume;
   begin.path = kept_.state.term() > 1 && kept_.resume.has_value() ? "the last checkpoint" : "";
   if (has_parts() && kept_.resume.has_value()) begin.shared_path = "checkpoint";
-  begin.initial = setting_.initial != nullptr && !kept_.resume.has_value();
+  begin.initial =
+      (setting_.initial != nullptr || kept_.initial.has_value()) && !kept_.resume.has_value();
   begin.restore_key = kept_.state.term();
   begin.state = kept_.state;
   Coordinator core(setting_.job, kept_.state.job_digest(), kVersion, begin, ToTime(queue_.now()),
@@ -80,6 +83,7 @@ void Simulation::TellOfTerm() {
   kept_.state.clear_reason();
   kept_.state.clear_lost_shard();
   kept_.metrics.reset();
+  kept_.flushed_state = kept_.state;
 }
 
 void Simulation::BeginTerm() {
@@ -106,6 +110,10 @@ void Simulation::StartServer(int server) {
       is_head && is_dedicated() ? coordinator_->self() : worker_setting_.shards[server];
   if (network_.alive(before)) return;
   if (is_head) {
+    if (setting_.power_fails) {
+      kept_.LosePower();
+      if (setting_.on_power_loss) setting_.on_power_loss();
+    }
     CountTerm();
     StartCoordinator();
     TellOfTerm();
@@ -120,6 +128,22 @@ void Simulation::StartServer(int server) {
   } else {
     shard_heartbeats_[server]->Start(shard_heartbeat_processes_[server]);
   }
+}
+
+// In one piece: a small job's values are few.
+absl::Status Simulation::SaveValues(const coordinator::SaveValues& save) {
+  const FlatSpace& space = blocks_.placement.space();
+  std::vector<float> values(space.values());
+  RUBATO_CHECK(save.begin == 0 && save.is_last &&
+               save.values.size() == values.size() * sizeof(float));
+  std::memcpy(values.data(), save.values.data(), save.values.size());
+  kept_.initial.emplace();
+  for (int64_t block = 0; block < space.blocks(); ++block) {
+    kept_.initial->push_back(
+        AsSymbol(absl::MakeConstSpan(values).subspan(space.BlockValues(block).begin)));
+  }
+  if (setting_.on_initial_values) setting_.on_initial_values(*kept_.initial);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> Simulation::WriteCheckpoint(uint32_t snapshot,
@@ -145,8 +169,8 @@ absl::StatusOr<std::string> Simulation::WriteCheckpoint(uint32_t snapshot,
   absl::StatusOr<std::string> path = "";
   if (setting_.callbacks.checkpoint) path = setting_.callbacks.checkpoint(snapshot, manifest);
   if (!path.ok() || symbols.empty()) return path;
-  kept_.resume = manifest;
-  kept_.symbols = std::move(symbols);
+  kept_.flushed_resume = std::exchange(kept_.resume, manifest);
+  kept_.flushed_symbols = std::exchange(kept_.symbols, std::move(symbols));
   return path;
 }
 

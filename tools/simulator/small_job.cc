@@ -49,6 +49,12 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   }
   Report report;
   Complete(&job, &report);
+  if (small.is_script) {
+    job.mutable_model()->Clear();
+    job.mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
+    *setting.layout.mutable_optimizer() = job.optimizer();
+    setting.layout.set_gives_values(small.gives_values);
+  }
   proto::Parameter* parameter = setting.layout.add_parameters();
   parameter->set_name("0.weight");
   parameter->add_shape(small.blocks * kBlockBytes / static_cast<int64_t>(sizeof(float)));

@@ -37,8 +37,10 @@ struct SmallJob {
   int max_restarts = 0;  // cluster.max_restarts; 0: the job ends with a server
   bool dedicated_coordinator = false;
   std::vector<Stage>
-      schedule;             // if not empty, instead of `mode`; the last one's end does not count
-  bool leaves_out = false;  // what is not finite (train.on_non_finite: skip)
+      schedule;               // if not empty, instead of `mode`; the last one's end does not count
+  bool is_script = false;     // the workers bring the optimizer, and weights of micro-batches
+  bool gives_values = false;  // and the values that the job begins with
+  bool leaves_out = false;    // what is not finite (train.on_non_finite: skip)
   bool learning_rate_parity = true;
   double clip_grad_norm = 0;     // 0: none
   int64_t checkpoint_every = 0;  // steps; 0: only at the end

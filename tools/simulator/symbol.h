@@ -17,6 +17,18 @@ inline uint64_t InitialSymbol(uint64_t seed, int64_t block) {
   return Key(seed, "initial", static_cast<uint64_t>(block));
 }
 
+// Likewise, of the values that worker `index` would give a job of a script.
+inline uint64_t GivenSymbol(uint64_t seed, int index, int64_t block) {
+  return Key(seed, "given", static_cast<uint64_t>(index), static_cast<uint64_t>(block));
+}
+
+// What a micro-batch of a script counts for, in place of its samples: of some, nothing.
+inline int64_t WeightOf(uint64_t seed, int64_t epoch, int64_t begin, int64_t end) {
+  return (end - begin) *
+         static_cast<int64_t>(
+             Key(seed, "weight", static_cast<uint64_t>(epoch), static_cast<uint64_t>(begin)) % 4);
+}
+
 // All blocks together: those before, and one more. A gradient depends on every parameter.
 inline uint64_t AppendSymbol(uint64_t before, uint64_t block) { return Mix(before ^ Mix(block)); }
 
@@ -49,15 +61,17 @@ struct UpdateTerms {
   int64_t updates_before = 0;
   double rate = 1;
   double factor = 1;
+  int64_t weight = 0;
 };
 
 inline uint64_t UpdateSymbol(uint64_t old, uint64_t gradient, const UpdateTerms& terms) {
   uint64_t rate, factor;
   std::memcpy(&rate, &terms.rate, sizeof(rate));
   std::memcpy(&factor, &terms.factor, sizeof(factor));
-  const uint64_t settings =
+  uint64_t settings =
       Key(static_cast<uint64_t>(terms.samples), static_cast<uint64_t>(terms.samples_before),
           static_cast<uint64_t>(terms.updates_before), rate, factor);
+  if (terms.weight != terms.samples) settings ^= Mix(static_cast<uint64_t>(terms.weight));
   return Mix(Mix(old) ^ gradient) ^ settings;
 }
 

@@ -79,8 +79,8 @@ void SymbolicValues::Sum(const shard_action::Sum& sum) {
 
 ShardValues::Block SymbolicValues::Apply(const shard_action::Apply& apply) {
   const uint64_t gradient = held_[apply.payload - 1].symbol;
-  const UpdateTerms terms{apply.samples, apply.samples_before, apply.updates_before, apply.rate,
-                          apply.factor};
+  const UpdateTerms terms{apply.samples, apply.samples_before, apply.updates_before,
+                          apply.rate,    apply.factor,         apply.weight};
   uint64_t& value = mutable_value(apply.block);
   previous(apply.block) = value;
   value = UpdateSymbol(value, gradient, terms);

@@ -29,8 +29,8 @@ inline uint64_t NodeSymbol(uint64_t seed, const SampleSchedule& schedule, int64_
 class SymbolicWorker : public WorkerModel {
  public:
   // With `leaves_out` it leaves contributions out that are not finite.
-  SymbolicWorker(int64_t blocks, uint64_t seed, bool leaves_out)
-      : seed_(seed), leaves_out_(leaves_out), values_(blocks) {}
+  SymbolicWorker(int64_t blocks, uint64_t seed, bool is_script, bool leaves_out)
+      : seed_(seed), is_script_(is_script), leaves_out_(leaves_out), values_(blocks) {}
 
   void OnBlock(int64_t block, const Content& content) override { values_[block] = content.symbol; }
 
@@ -41,6 +41,7 @@ class SymbolicWorker : public WorkerModel {
     for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
       progress->add_loss_sum(std::nan(""));
       progress->add_samples(schedule.MicroBatch(unit, leaf).positions.size());
+      if (is_script_) progress->add_judged(Weight(schedule, unit, {leaf, leaf + 1}));
     }
     const int64_t blocks = static_cast<int64_t>(values_.size());
     const auto gradient = [&](int64_t block) {
@@ -55,12 +56,23 @@ class SymbolicWorker : public WorkerModel {
     return absl::OkStatus();
   }
 
+  int64_t Weight(const SampleSchedule& schedule, int64_t unit, Range node) const override {
+    if (!is_script_) return schedule.Samples(unit, node);
+    int64_t weight = 0;
+    for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
+      const SampleRange at = schedule.MicroBatch(unit, leaf);
+      weight += WeightOf(seed_, at.epoch, at.positions.begin, at.positions.end);
+    }
+    return weight;
+  }
+
   std::vector<proto::EvaluationResult> Test(int64_t unit, bool is_final) override {
     std::vector<proto::EvaluationResult> results(is_final ? 2 : 1);
     for (proto::EvaluationResult& result : results) {
       result.set_unit(unit);
       result.set_loss_sum(TestLoss(unit));
       result.set_samples(1);
+      if (is_script_) result.set_judged(1);
     }
     results.back().set_is_final(is_final);
     return results;
@@ -68,6 +80,7 @@ class SymbolicWorker : public WorkerModel {
 
  private:
   const uint64_t seed_;
+  const bool is_script_;
   const bool leaves_out_;
   std::vector<uint64_t> values_;
 };

@@ -28,6 +28,10 @@ class WorkerModel {
   // As worker/step/contributions.h.
   virtual absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node,
                                const Policy& policy, Push push, proto::Progress* progress) = 0;
+  // That the leaves `node` count for together.
+  virtual int64_t Weight(const SampleSchedule& schedule, int64_t unit, Range node) const {
+    return schedule.Samples(unit, node);
+  }
   // Tests the parameters that are here, which have seen `unit` units; on the test split too if
   // `is_final`.
   virtual std::vector<proto::EvaluationResult> Test(int64_t unit, bool is_final) = 0;

@@ -5,8 +5,11 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/bytes.h"
 #include "common/base/check.h"
 #include "tools/simulator/coordinator_process.h"
+#include "tools/simulator/symbol.h"
+#include "tools/simulator/symbolic_values.h"
 
 namespace rubato {
 namespace {
@@ -274,6 +277,21 @@ void WorkerProcess::Run(const Session::SendFrame& send) {
   ends_.Send(streams_[send.shard], std::move(message));
 }
 
+void WorkerProcess::Run(const Session::GiveValues& give) {
+  const FlatSpace& space = setting_.blocks->placement.space();
+  std::vector<float> values(space.values());
+  for (int64_t block = 0; block < space.blocks(); ++block) {
+    const uint64_t symbol = GivenSymbol(setting_.job->seed(), index_, block);
+    std::copy_n(AsFloats(symbol).begin(), kFloatsOfSymbol,
+                values.begin() + space.BlockValues(block).begin);
+  }
+  proto::PeerMessage message;
+  message.mutable_initial_values()->set_begin(give.values.begin);
+  message.mutable_initial_values()->set_values(std::string(
+      AsBytes(absl::MakeConstSpan(values).subspan(give.values.begin, give.values.size()))));
+  Tell(std::move(message));
+}
+
 void WorkerProcess::Run(const Session::Disconnect&) {
   if (!streams_.empty()) took_part_until_ = setting_.network->now();
   if (control_ >= 0) setting_.network->Close(control_, self_);
@@ -371,7 +389,8 @@ void WorkerProcess::FinishCompute() {
   proto::Progress& progress = computed.progress;
   int64_t pushed_bytes = 0;
   for (const Range& node : compute.nodes) {
-    const Frame header = session_.PushOf(compute, node);
+    Frame header = session_.PushOf(compute, node);
+    header.weight = static_cast<uint32_t>(model_->Weight(session_.schedule(), compute.unit, node));
     bool pulls = setting_.pulls_ahead && node == compute.nodes.back();
     const absl::Status status = model_->Compute(
         session_.schedule(), compute.unit, node, session_.policy(),
@@ -417,6 +436,12 @@ int64_t WorkerProcess::Push(const Frame& header, int64_t block, Content content)
 
 // Beside the computations.
 void WorkerProcess::Run(const Session::Test& test) {
+  if (test.only_keeps) {
+    proto::PeerMessage message;
+    message.mutable_evaluation()->set_unit(test.unit);
+    message.mutable_evaluation()->set_is_final(true);
+    return Tell(std::move(message));
+  }
   SimTime tested = setting_.network->now() + setting_.test_time;
   for (const proto::EvaluationResult& result : model_->Test(test.unit, test.is_final)) {
     if (result.is_final()) tested += setting_.final_test_time;

@@ -149,7 +149,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   void Run(const Session::Test& test);
   void Run(const Session::ReadAhead&) {}
   void Run(const Session::Compute& compute);
-  void Run(const Session::GiveValues&) {}  // nobody asks: no simulated model is a script's
+  void Run(const Session::GiveValues& give);
   void Run(const Session::Disconnect& disconnect);
   void Run(const Session::End& end);
 
