@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,55 @@ exit $code
   if (result.code == 77) GTEST_SKIP() << "no file system can be mounted here";
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("started again (1 of 3)"));
+}
+
+// metrics.jsonl takes no line of what is trained then.
+TEST_F(SurroundingsTest, ASuccessorKnowsHowFarALostTermHadComeOnAFullDisk) {
+  const FreePort port;
+  const std::string programs = fs::absolute(".").string();
+  const std::string settings =
+      absl::StrCat("--config job.yaml --set security=none --set cluster.address=", port.address(),
+                   " --set '", kForever, "'");
+  const std::string functions =
+      absl::StrCat("server() { exec ", programs, "/server/rubato-server ", settings,
+                   " --shard 0 --run-dir disk/run; }\n", "worker() { exec ", programs,
+                   "/worker/rubato-worker ", settings, "; }\n");
+  const Process::Result result = ShellWithDisk(2048, functions + R"(
+samples() { sed -n '$s/.*"samples":\([0-9]*\).*/\1/p'; }
+server 2> first &
+first=$!
+worker 2> /dev/null &
+worker=$!
+until [ -s disk/run/metrics.jsonl ]; do sleep 0.01; done
+cat /dev/zero > disk/rest 2> /dev/null
+told=0
+until [ ${told:-0} -gt $(($(samples < disk/run/metrics.jsonl) + 20000)) ]; do
+  kill -0 $first || break
+  told=$($rubato status disk/run --json | samples)
+done
+kill -9 $first $worker
+wait
+server 2> second &
+second=$!
+until grep -q ' listening ' second || ! kill -0 $second; do sleep 0.01; done
+cat disk/run/state.json
+worker 2> /dev/null &
+until grep -q 'went back' second || ! kill -0 $second; do sleep 0.01; done
+rm disk/rest
+$rubato stop disk/run > /dev/null
+wait
+echo $told > told
+cat second >&2
+)");
+  if (result.code == 77) GTEST_SKIP() << "no file system can be mounted here";
+  EXPECT_FALSE(nlohmann::json::parse(result.out).contains("terms_in_vain")) << result.out;
+  std::smatch again;
+  ASSERT_TRUE(std::regex_search(
+      result.err, again,
+      std::regex("went back to step 0 \\(the beginning\\) because .*; (\\d+) samples are trained")))
+      << result.err;
+  // A line comes a little later than the status.
+  EXPECT_GE(std::stoll(again[1]), std::stoll(ReadText(Path("told"))) - 10000);
 }
 
 // As a pod's, whose other disks go with it.

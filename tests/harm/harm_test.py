@@ -33,7 +33,7 @@ def main():
     rounds = int(os.environ.get("RUBATO_HARM_ROUNDS", "1000000000"))
     base = tempfile.mkdtemp(prefix="rubato_harm_", dir=os.environ.get("TEST_TMPDIR"))
     machine, begin, findings, late, starved, harms, times = Machine(LEASE), time.monotonic(), [], [], [], {}, {}
-    number = 0
+    number, untold = 0, 0
     while number < rounds and time.monotonic() - begin <= seconds:
         number += 1
         print(f"RUBATO_HARM_SEED={seed}", flush=True)
@@ -42,6 +42,7 @@ def main():
             harms[kind] = harms.get(kind, 0) + count
         for kind, longest, taken in done.times:
             times.setdefault(kind, []).append((longest, taken))
+        untold += done.is_untold
         for sentence in done.late:
             late.append(seed)
             print(f"LATE with RUBATO_HARM_SEED={seed}: {sentence}", flush=True)
@@ -55,7 +56,8 @@ def main():
     if not findings and not starved:
         os.rmdir(base)
     print(f"{number} rounds, {sum(harms.values())} harms, {len(findings)} findings {findings or ''}, "
-          f"{len(late)} late {late or ''}, {len(starved)} starved {starved or ''}")
+          f"{len(late)} late {late or ''}, {len(starved)} starved {starved or ''}, {untold} that do not tell all "
+          "they went back to")
     for kind, count in sorted(harms.items()):
         print(f"  {count:5d} {kind}")
     for kind, measured in sorted(times.items()):

@@ -234,6 +234,10 @@ class Job:
                 returns.append((checkpoint, int(samples)))
         return returns
 
+    def tells_all_returns(self):
+        """Not if a full disk took no line of it, or a term was lost before it trained."""
+        return len(self.returns()) >= self.term() - 1
+
     def begun_at(self):
         """Steps, or contributions on arrival, that were done when the last term that trained began."""
         return int(re.findall(r"training goes on at \w+ (\d+):", self.coordinator().said())[-1])

@@ -25,6 +25,7 @@ class Round(Harms, ServerHarms):
         self._disk = None  # the process that holds the disk of its own
         self.harms = {}  # how often, by kind
         self.is_certain = False  # what is found now is no matter of time
+        self.is_untold = False  # where the job went back to on a full disk is not all in its logs, and not judged
         self.late = []  # what took longer than the lease and a second
         self.times = []  # (kind of harm, seconds until training went on, seconds of it that the machine took)
 

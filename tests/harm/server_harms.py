@@ -10,6 +10,7 @@ from waiting import StoppedThread, Taken
 
 # Seconds that going back may take beside what the machine takes; for who is silent a lease more.
 LONGEST = 3
+UNTOLD = 1024  # samples that the job may have trained and not told of yet
 SILENT = ("freeze", "stick", "cut")
 HARMED = {"kill": "killed", "freeze": "frozen", "stick": "stuck", "cut": "cut off"}
 WAYS = ("sync", "async", "bounded,staleness=2")  # as `rubato switch` takes them
@@ -81,9 +82,10 @@ class ServerHarms:
 
     def _lose_server_on_full_disk(self, clear):
         """Who coordinates goes on, and the next one after it, if it dies before there is space again."""
-        before, term = self._newest(), self._job.term()
+        before, term, returns = self._newest(), self._job.term(), len(self._job.returns())
         server = self._random.choice(self._job.servers())
-        self._say(f"kill {server} meanwhile")
+        done = self._train_beyond_lines()
+        self._say(f"kill {server} meanwhile, after {done} samples")
         self.harms["kill server"] = self.harms.get("kill server", 0) + 1
         server.harmed.add("killed")
         self._may_go_back = self._may_go_back or not self._job.coordinates(server)
@@ -108,7 +110,24 @@ class ServerHarms:
                     self._job.start_server(number)
         self._await_term(term, None)
         self._kept(before, term, losses=100)
+        self._knows_how_far(done, self._job.returns()[returns:])
         self._mode_holds()
+
+    def _train_beyond_lines(self):
+        """Until metrics.jsonl, which takes no line any more, is well behind. The samples by then."""
+        def beyond():
+            samples = self._job.status().get("samples", 0)
+            return samples >= self._job.train_lines()[-1]["samples"] + 2 * UNTOLD and samples
+        return self._job.events.wait(beyond, "the job trains on a full disk", self._job.head(), grain=0.05)
+
+    def _knows_how_far(self, done, returns):
+        """The first of `returns`, if it was told, is from `done` samples, or more."""
+        if returns and returns[0][0] is not None:
+            checkpoint, again = returns[0]
+            told = judge.samples_of(checkpoint) + again
+            self.is_certain = True
+            judge.expect(told >= done - UNTOLD, f"had trained {done} samples; went back from {told}")
+            self.is_certain = False
 
     def _command_beside(self, company):
         """Begins while the server is lost."""
@@ -256,9 +275,11 @@ class ServerHarms:
     def _kept(self, before, term, losses):
         """What was whole is gone back to, or later, or all is kept; and no term is lost in vain."""
         returns = self._job.returns()
-        is_told = len(returns) >= self._job.term() - 1 or self._surroundings != "small disk"  # which takes no line
-        judge.expect(not is_told or (returns and (returns[-1][0] is None or returns[-1][0] >= before)),
-                     f"went back to '{returns[-1][0] if returns else 'nothing'}', which is before {before}")
+        if self._surroundings == "small disk" and not self._job.tells_all_returns():
+            self.is_untold = True
+        else:
+            judge.expect(returns and (returns[-1][0] is None or returns[-1][0] >= before),
+                         f"went back to '{returns[-1][0] if returns else 'nothing'}', which is before {before}")
         # One that comes back while the coordinator begins anew may find its old place taken.
         judge.expect(self._job.term() <= term + losses,
                      f"{losses} losses took {self._job.term() - term} terms: " + self._job.coordinator().said()[-1500:])
