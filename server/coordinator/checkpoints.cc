@@ -18,11 +18,12 @@ using coordinator::Warn;
 using coordinator::WriteCheckpoint;
 
 Checkpoints::Checkpoints(const proto::Job& job, std::string job_digest, std::string version,
-                         std::string last)
+                         std::string last, std::string of_other)
     : job_(job),
       job_digest_(std::move(job_digest)),
       version_(std::move(version)),
-      last_(std::move(last)) {}
+      last_(std::move(last)),
+      of_other_(std::move(of_other)) {}
 
 void Checkpoints::BeginTraining(int64_t samples_per_epoch, const Work& work, absl::Time now) {
   const proto::Point& every = job_.checkpoint().every();
@@ -164,12 +165,13 @@ void Checkpoints::OnWritten(const absl::StatusOr<std::string>& path, bool is_las
   } else if (is_last || !has_failed_) {
     std::string text = absl::StrCat("no checkpoint of ", is_last ? "the end, " : "", of_, ": ",
                                     path.status().message(), is_last ? "" : "; training goes on");
-    // Else it may have gone with the folder.
-    if (!absl::IsNotFound(path.status())) {
+    const bool is_gone = absl::IsNotFound(path.status());  // the run's own may be, with its folder
+    const std::string& good = is_gone ? of_other_ : last_;
+    if (!is_gone || !good.empty()) {
       absl::StrAppend(&text, is_last ? "; --resume goes on from " : ", the last good one is ",
-                      !last_.empty() ? last_
-                      : is_last      ? "the beginning"
-                                     : "none");
+                      !good.empty() ? good
+                      : is_last     ? "the beginning"
+                                    : "none");
     }
     out->push_back(Warn{std::move(text)});
   }

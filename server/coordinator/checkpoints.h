@@ -26,8 +26,10 @@ namespace rubato {
 
 class Checkpoints {
  public:
-  // See Coordinator. `last` is the one that the job goes on from; empty: none.
-  Checkpoints(const proto::Job& job, std::string job_digest, std::string version, std::string last);
+  // See Coordinator. `last` is the one that the job goes on from, `of_other` the one of another run
+  // that this run began with; empty: none.
+  Checkpoints(const proto::Job& job, std::string job_digest, std::string version, std::string last,
+              std::string of_other);
 
   void BeginTraining(int64_t samples_per_epoch, const Work& work, absl::Time now);
   // The lineage has just begun.
@@ -106,6 +108,7 @@ class Checkpoints {
   int64_t missed_ = 0;
   bool has_failed_ = false;  // the last one
   std::string last_;
+  const std::string of_other_;
 };
 
 }  // namespace rubato

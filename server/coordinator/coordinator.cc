@@ -46,7 +46,7 @@ Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
       registry_(job, job_digest, version),
       leases_(job, now),
       latecomers_(job.cluster().workers().max()),
-      checkpoints_(job, job_digest, version, begin.path),
+      checkpoints_(job, job_digest, version, begin.path, begin.state.begun_from()),
       ending_(job),
       is_over_(begin.is_over),
       has_ended_well_(begin.is_over) {

@@ -46,17 +46,31 @@ TEST_F(CoordinatorTest, AnOutageIsWarnedOfOnceAndTheNextOneAgain) {
                                       "last good one is step-3"));
 }
 
-TEST_F(CoordinatorTest, WhereTheFolderIsGoneNoCheckpointInItIsNamed) {
-  Start("checkpoint { every { steps: 1 } }");
-  Begin();
-  const absl::StatusOr<std::string> there = "step-1", gone = absl::NotFoundError("gone");
-  for (const auto& path : {there, gone}) {
-    const proto::Snapshot snapshot = sent_[1].back().snapshot();
-    Receive(kOwnShard, Copied(snapshot.id(), 0, snapshot.step()));
-    Receive(1, Copied(snapshot.id(), 1, snapshot.step()));
-    Checkpointed(snapshot.id(), path);
+class CoordinatorGoneTest : public CoordinatorTest {
+ protected:
+  // The warnings of a run whose folder is removed after its first checkpoint.
+  const std::vector<std::string>& Warnings() {
+    Start("checkpoint { every { steps: 1 } }");
+    Begin();
+    const absl::StatusOr<std::string> there = "step-1", gone = absl::NotFoundError("gone");
+    for (const auto& path : {there, gone}) {
+      const proto::Snapshot snapshot = sent_[1].back().snapshot();
+      Receive(kOwnShard, Copied(snapshot.id(), 0, snapshot.step()));
+      Receive(1, Copied(snapshot.id(), 1, snapshot.step()));
+      Checkpointed(snapshot.id(), path);
+    }
+    return warnings_;
   }
-  EXPECT_THAT(warnings_, ElementsAre("no checkpoint of step 2: gone; training goes on"));
+};
+
+TEST_F(CoordinatorGoneTest, NoCheckpointInTheFolderIsNamed) {
+  EXPECT_THAT(Warnings(), ElementsAre("no checkpoint of step 2: gone; training goes on"));
+}
+
+TEST_F(CoordinatorGoneTest, TheOneOfAnotherRunIsNamed) {
+  begin_.state.set_begun_from("another/step-7");
+  EXPECT_THAT(Warnings(), ElementsAre("no checkpoint of step 2: gone; training goes on, the last "
+                                      "good one is another/step-7"));
 }
 
 TEST_F(CoordinatorTest, OnArrivalAnOutageIsOfAContribution) {
