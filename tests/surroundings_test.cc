@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -440,6 +441,26 @@ TEST_F(SurroundingsTest, ARunWhoseFolderIsRemovedCanBeInterrupted) {
   EXPECT_THAT(result.err, HasSubstr("the run's folder run is gone\n"));
   EXPECT_THAT(result.err, Not(HasSubstr("refuses a caller")));
   EXPECT_THAT(result.err, Not(HasSubstr("files: run")));
+}
+
+TEST_F(SurroundingsTest, ARunWhoseFolderIsRemovedGoesOnWithoutTheWorkersThatItLoses) {
+  fs::create_directory(Path("run"));
+  Process& train = StartTrain("run", {kForever, "cluster.workers=2", "train.micro_batches=1"});
+  ASSERT_TRUE(AwaitText(train.err_path(), "launcher 0 step=", train)) << "it has opened the logs";
+  std::error_code raced;
+  do {
+    fs::remove_all(Path("run"), raced);
+  } while (raced);
+  ASSERT_TRUE(AwaitText(train.err_path(), "warning: the run's folder run is gone, with ", train));
+  for (const RunningChild& child : ChildrenOf(train.pid())) {
+    if (absl::StrContains(child.command, "--rank 1")) child.process.Signal(SIGKILL);
+  }
+  ASSERT_TRUE(AwaitText(train.err_path(), "worker 1 ended: ", train));
+  train.Signal(SIGINT);
+  const Process::Result result = train.Wait();
+  EXPECT_EQ(result.code, 130);
+  EXPECT_THAT(result.err, HasSubstr("\nworker 1 ended: killed by signal 9 (SIGKILL); not started "
+                                    "again, for the run's folder is gone\n"));
 }
 
 // As docs/runs.md says what a run writes in weeks.

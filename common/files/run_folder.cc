@@ -224,6 +224,8 @@ absl::Status RunFolder::BecomeLatest() const {
   return leaf_.empty() ? absl::OkStatus() : PointLatestTo(leaf_);
 }
 
+bool RunFolder::IsRemoved() const { return access(path_.c_str(), F_OK) != 0 && errno == ENOENT; }
+
 std::string RunFolder::JobFile() const { return path_ + "/job.yaml"; }
 std::string RunFolder::AddressFile() const { return path_ + "/address"; }
 std::string RunFolder::TokenFile() const { return absl::StrCat(path_, "/token"); }

@@ -75,6 +75,8 @@ class RunFolder {
   explicit RunFolder(std::string path);
 
   const std::string& path() const { return path_; }
+  // Whether somebody has removed the folder since it was there. Not if that cannot be told.
+  bool IsRemoved() const;
   std::string JobFile() const;
   std::string AddressFile() const;
   std::string TokenFile() const;

@@ -163,6 +163,16 @@ TEST_F(RunFolderTest, AnAbandonedFolderKeepsWhatAnotherHasPutThere) {
   EXPECT_FALSE(fs::exists(SecondFile(run.TermFile())));
 }
 
+TEST_F(RunFolderTest, AFolderThatCannotBeReachedIsNotRemoved) {
+  const RunFolder run("mine");
+  EXPECT_TRUE(run.IsRemoved());
+  fs::create_symlink("mine", "mine");  // a loop, for want of a user who may not look
+  EXPECT_FALSE(run.IsRemoved());
+  fs::remove("mine");
+  fs::create_directory("mine");
+  EXPECT_FALSE(run.IsRemoved());
+}
+
 // Of a process that was killed in between.
 TEST_F(RunFolderTest, WhatIsUnfinishedIsRemoved) {
   const auto run = RunFolder::Create("job", "mine", kTime);

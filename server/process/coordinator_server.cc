@@ -352,7 +352,7 @@ void CoordinatorServer::KeepState(absl::FunctionRef<void(proto::RunState*)> chan
   change(&state_);
   const absl::Status status = write(folder_, state_);
   // Of a folder that is gone the next checkpoint or the result tells.
-  if (!status.ok() && access(folder_.path().c_str(), F_OK) == 0) log_.Warning(status.message());
+  if (!status.ok() && !folder_.IsRemoved()) log_.Warning(status.message());
 }
 
 void CoordinatorServer::OnView(const proto::View& view, const std::string& reason) {

@@ -2,10 +2,8 @@
 
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <iterator>
 #include <limits>
@@ -251,7 +249,7 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
                                                     proto::Manifest manifest,
                                                     const std::vector<int>& unseen,
                                                     const absl::Status& failure) {
-  if (access(folder_.path().c_str(), F_OK) != 0) {  // it is not made again for this alone
+  if (folder_.IsRemoved()) {  // it is not made again for this alone
     return absl::NotFoundError(absl::StrCat("the run's folder ", folder_.path(), " is gone"));
   }
   const std::string temporary = absl::StrCat(parts_folder_, "/", snapshot);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -86,6 +85,13 @@ constexpr absl::Duration kSayWhoRuns = absl::Seconds(10);
 // Of a process for people. There is one coordinator.
 std::string ProcessName(const std::string& role, int rank) {
   return role == "coordinator" ? role : absl::StrCat(role, " ", rank);
+}
+
+// The file's name between these words; empty if it is not there: somebody may have removed the
+// run's folder.
+std::string IfThere(absl::string_view before, const std::string& file,
+                    absl::string_view after = "") {
+  return access(file.c_str(), F_OK) == 0 ? absl::StrCat(before, file, after) : "";
 }
 
 std::string OneLine(const std::string& reason) {
@@ -420,7 +426,7 @@ void LocalRun::TellSkipped(absl::Time now, ProgressDisplay* display) {
   if (skipped == 0) return;
   if (display != nullptr) display->Clear();
   Say(log_, absl::StrCat(kFirstScript, " printed ", skipped, skipped == 1 ? " line" : " lines",
-                         " more: ", folder_.LogFile("worker", 0)));
+                         " more", IfThere(": ", folder_.LogFile("worker", 0))));
 }
 
 void LocalRun::ReadLogs(ProgressDisplay* display, bool passes_on, size_t most) {
@@ -455,9 +461,12 @@ void LocalRun::OnLogged(const std::string& who, const std::string& line, bool is
   const ToldWarnings::Answer answer = warnings_.On(*warning, MonotonicNow());
   if (answer == ToldWarnings::Answer::kKeep) return;
   if (display != nullptr) display->Clear();
-  const std::string text = answer == ToldWarnings::Answer::kTellOfMore
-                               ? absl::StrCat("more warnings are in ", folder_.path(), "/logs")
-                               : absl::StrCat(parsed.name, ": ", *warning);
+  const std::string text =
+      answer == ToldWarnings::Answer::kTellOfMore
+          ? absl::StrCat("more warnings are ", folder_.IsRemoved()
+                                                   ? "not shown"
+                                                   : absl::StrCat("in ", folder_.path(), "/logs"))
+          : absl::StrCat(parsed.name, ": ", *warning);
   if (log_.format() == LogFormat::kJson) {
     log_.Warning(text);
   } else {
@@ -466,7 +475,7 @@ void LocalRun::OnLogged(const std::string& who, const std::string& line, bool is
 }
 
 void LocalRun::TellIfRemoved(ProgressDisplay& display) {
-  if (is_removed_ || access(folder_.path().c_str(), F_OK) == 0 || errno != ENOENT) return;
+  if (is_removed_ || !folder_.IsRemoved()) return;
   is_removed_ = true;
   display.Clear();
   Say(log_, absl::StrCat("warning: the run's folder ", folder_.path(),
@@ -492,7 +501,7 @@ std::string LocalRun::NameOf(const Failure& failure) const {
   const std::string process = ProcessName(failure.role, failure.rank);
   const auto name = names_.find(process);
   if (name == names_.end() || name->second == process) return process;
-  return absl::StrCat(name->second, " (", failure.log_path, ")");
+  return absl::StrCat(name->second, IfThere(" (", failure.log_path, ")"));
 }
 
 bool LocalRun::IsLeftAlone(const Failure& lost) {
@@ -530,12 +539,11 @@ absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
     failure_ = lost;
     return false;
   }
-  Say(log_, absl::StrCat(who, " ended: ", OneLine(lost.reason), "; not started again, ",
-                         lost.exit_code == kExitUsage
-                             ? "which would not help"
-                             : absl::StrFormat("cluster.max_restarts is %d",
-                                               plan_.job.cluster().max_restarts()),
-                         "; log: ", lost.log_path));
+  std::string why = absl::StrCat("cluster.max_restarts is ", plan_.job.cluster().max_restarts());
+  if (folder_.IsRemoved()) why = "for the run's folder is gone";
+  if (lost.exit_code == kExitUsage) why = "which would not help";
+  Say(log_, absl::StrCat(who, " ended: ", OneLine(lost.reason), "; not started again, ", why,
+                         IfThere("; log: ", lost.log_path)));
   return true;
 }
 
@@ -552,7 +560,7 @@ bool LocalRun::WouldComeAgain(const Failure& lost) {
 absl::StatusOr<bool> LocalRun::StartAgain(const Failure& lost) {
   const int most = plan_.job.cluster().max_restarts();
   int& restarts = restarts_[ProcessName(lost.role, lost.rank)];
-  if (restarts >= most) return false;
+  if (restarts >= most || folder_.IsRemoved()) return false;  // it would find no job.yaml
   Say(log_, absl::StrFormat("%s ended: %s; started again (%d of %d)", NameOf(lost),
                             OneLine(lost.reason), ++restarts, most));
   RUBATO_RETURN_IF_ERROR(lost.role == "worker" ? StartWorker(lost.rank, /*again=*/true)
