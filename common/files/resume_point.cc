@@ -27,9 +27,11 @@ std::string NewestCheckpoint(const std::string& runs, const std::string& name,
     }
   }
   std::sort(paths.rbegin(), paths.rend());
+  std::string found;
+  std::vector<std::string> unread;  // why
   for (const std::string& path : paths) {
     if (const absl::Status status = CheckAccess(path); !status.ok()) {  // another user's
-      warnings->push_back(absl::StrCat("passed over: ", status.message()));
+      unread.emplace_back(status.message());
       continue;
     }
     // Without these it is a simulated one, whose workers were not there.
@@ -37,9 +39,18 @@ std::string NewestCheckpoint(const std::string& runs, const std::string& name,
     if (!fs::exists(run.StateFile(), error) && !fs::exists(run.TermFile(), error)) continue;
     if (!fs::is_directory(run.CheckpointFolder(), error)) continue;
     const absl::StatusOr<std::string> checkpoint = FindCheckpoint(path, warnings);
-    if (checkpoint.ok()) return *checkpoint;
+    if (!checkpoint.ok()) continue;
+    found = *checkpoint;
+    break;
   }
-  return "";
+  if (!unread.empty()) {
+    const size_t more = unread.size() - 1;
+    warnings->push_back(absl::StrCat("passed over: ", unread[0],
+                                     more == 0   ? ""
+                                     : more == 1 ? "; and another run"
+                                                 : absl::StrCat("; and ", more, " other runs")));
+  }
+  return found;
 }
 
 // Without links on the way: runs/latest is about to point to the new run.

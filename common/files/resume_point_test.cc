@@ -83,6 +83,17 @@ TEST_F(ResumePointTest, WhatMayNotBeLookedAtIsTold) {
                                      ": Too many levels of symbolic links"));
 }
 
+TEST_F(ResumePointTest, ManyThatMayNotBeLookedAtAreToldAtOnce) {
+  for (const std::string other :
+       {"job-20261122T075901Z-0000", "job-20261123T075901Z-0000", "job-20261124T075901Z-0000"}) {
+    fs::create_symlink(other, runs_ + "/" + other);
+  }
+  EXPECT_EQ(*Find(proto::Checkpoint::RESUME_AUTO), "");
+  EXPECT_THAT(warnings_, ElementsAre("passed over: cannot open " + runs_ +
+                                     "/job-20261124T075901Z-0000: Too many levels of symbolic "
+                                     "links; and 2 other runs"));
+}
+
 TEST_F(ResumePointTest, TheNewestIsAskedForByTheFlagOrElseByTheJob) {
   const auto asks = [&](proto::Checkpoint::Resume mode, const std::string& flag) {
     job_.mutable_checkpoint()->set_resume(mode);
