@@ -299,11 +299,15 @@ bool Shard::Ask(int64_t block, int64_t unit, ShardActions* actions) {
   return true;
 }
 
-void Shard::OnDecision(const proto::Decision& decision, ShardActions* actions) {
+int64_t Shard::FirstOpen() const {
   int64_t open = ShardTerms::kNoLimit;
   for (const BlockLedger& ledger : ledgers_) open = std::min(open, policy_->FirstOpen(ledger));
-  // Other shards may be an update behind, and the next term asks those that know.
-  terms_.decisions.erase(terms_.decisions.begin(), terms_.decisions.lower_bound({open - 1}));
+  return open;
+}
+
+void Shard::OnDecision(const proto::Decision& decision, ShardActions* actions) {
+  const int64_t open = FirstOpen();
+  terms_.decisions.erase(terms_.decisions.begin(), terms_.decisions.lower_bound({FirstKept()}));
   terms_.asked.erase(terms_.asked.begin(), terms_.asked.lower_bound(open));
   // The first stands.
   if (decision.unit() < open || !terms_.decisions.emplace(SubjectOf(decision), decision).second) {

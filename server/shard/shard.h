@@ -51,6 +51,9 @@ class Shard {
   // The coordinator's decisions on units that some block was not done with when the last one
   // arrived, and on the unit before.
   const std::map<Subject, proto::Decision>& decisions() const { return terms_.decisions; }
+  // The first unit whose decisions are kept, beyond the view too: other shards may be an update
+  // behind, and the next term asks those that know.
+  int64_t FirstKept() const { return FirstOpen() - 1; }
   ShardState State() const { return StateOf(ledgers_, members_.size()); }
 
   // From now on `view` holds, unless it is older than the one that does.
@@ -94,6 +97,8 @@ class Shard {
     return IsMember(contribution.worker) &&
            members_[contribution.worker] == contribution.incarnation;
   }
+  // The first unit that some block is not done with; kNoLimit if there is no block.
+  int64_t FirstOpen() const;
   // The kind of sender that this contribution comes from (server/rules/allowed.h).
   Sender SenderOf(const Contribution& contribution) const;
   Sender SenderOf(const Pull& pull) const;

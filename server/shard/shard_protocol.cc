@@ -198,18 +198,16 @@ std::optional<KeptShard> ShardProtocol::TakeKept() {
   kept.values = std::move(values_);
   *kept.state.mutable_view() = view_;
   const Range blocks = core_->blocks();
-  int64_t lowest = blocks.empty() ? 0 : core_->ledger(blocks.begin).version;
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     *kept.state.add_blocks() = BlockStateMessage(*core_, block);
     kept.has_previous.push_back(core_->ledger(block).has_previous);
-    lowest = std::min(lowest, core_->policy().FirstOpen(core_->ledger(block)));
   }
-  // Other shards may be an update behind.
+  const int64_t first = core_->FirstKept();
   for (const auto& [subject, decision] : core_->decisions()) {
-    if (subject.unit >= lowest - 1) *kept.state.add_decisions() = decision;
+    if (subject.unit >= first) *kept.state.add_decisions() = decision;
   }
   for (const proto::Decision& decision : earlier_decisions_) {
-    if (decision.unit() >= lowest - 1) *kept.state.add_decisions() = decision;
+    if (decision.unit() >= first) *kept.state.add_decisions() = decision;
   }
   return kept;
 }
