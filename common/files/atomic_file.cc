@@ -104,6 +104,17 @@ int OpenOwn(const std::string& path, int64_t* size) {
   return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
+// Leaves of `bytes` what is not written. If that is any, false, and errno says why.
+bool WriteAll(int descriptor, absl::string_view* bytes) {
+  while (!bytes->empty()) {
+    const ssize_t written = write(descriptor, bytes->data(), bytes->size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    bytes->remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
 }  // namespace
 
 absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path, mode_t mode) {
@@ -188,17 +199,14 @@ absl::Status AtomicFile::WriteGathered() {
 }
 
 absl::Status AtomicFile::Write(absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EINVAL && (fcntl(descriptor_, F_GETFL) & O_DIRECT) != 0) {
-      UseCache();
-      continue;
+  absl::string_view rest = bytes;
+  while (!WriteAll(descriptor_, &rest)) {
+    if (errno != EINVAL || (fcntl(descriptor_, F_GETFL) & O_DIRECT) == 0) {
+      return Fail("write", errno);
     }
-    if (written < 0) return Fail("write", errno);
-    bytes.remove_prefix(written);
-    written_ += written;
+    UseCache();
   }
+  written_ += static_cast<int64_t>(bytes.size());
   return absl::OkStatus();
 }
 
@@ -244,12 +252,7 @@ absl::Status WriteOver(const std::string& path, absl::string_view contents, Flus
     return ErrorOf("write", path, error);
   };
   const auto size = static_cast<off_t>(contents.size());
-  while (!contents.empty()) {
-    const ssize_t written = write(descriptor, contents.data(), contents.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return fail();
-    contents.remove_prefix(static_cast<size_t>(written));
-  }
+  if (!WriteAll(descriptor, &contents)) return fail();
   if (size < size_before && ftruncate(descriptor, size) != 0) return fail();
   if (flush != Flush::kNothing && fsync(descriptor) != 0) return fail();
   if (close(descriptor) != 0) return ErrorOf("write", path, errno);
