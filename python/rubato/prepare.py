@@ -15,7 +15,7 @@ from .length import total_steps
 from .loader import Loader
 from .optimizers import Optimizer, Scheduler, factors, to_settings
 from .overlap import Overlap
-from .sampler import Order, mistake_of_order
+from .sampler import Order, check_order
 
 
 def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, loss: str,
@@ -117,9 +117,7 @@ def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, sche
     if clip_grad_norm is not None and not _is_positive(clip_grad_norm):
         raise Refused(f"found clip_grad_norm={clip_grad_norm!r}, expected a finite number above 0, or None to leave it "
                       "out")
-    mistake = mistake_of_order(order)
-    if mistake is not None:
-        raise Refused(mistake)
+    check_order(order, Refused)
     if not isinstance(overlap, bool):
         raise Refused(f"found overlap={overlap!r}, expected True or False")
 

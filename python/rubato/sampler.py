@@ -3,7 +3,7 @@
 import functools
 import numbers
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import seeds
 
@@ -83,20 +83,17 @@ def _drawn(order: Callable[[int], Sequence[int]], seed: int, epoch: int) -> Sequ
         return order(epoch)
 
 
-def mistake_of_order(order: Any) -> Optional[str]:
-    """What is to be said of an order that is none."""
-    if order is None or callable(order) or (isinstance(order, str) and order == "sequential"):
-        return None
-    return f"found order={order!r}, expected None, 'sequential' or a function of the epoch"
+def check_order(order: Any, error: Type[Exception]) -> None:
+    """`error` if it is none."""
+    if order is not None and not callable(order) and not (isinstance(order, str) and order == "sequential"):
+        raise error(f"found order={order!r}, expected None, 'sequential' or a function of the epoch")
 
 
 class Places:
     """The indices at the places of an epoch, out of a data set of `size` samples."""
 
     def __init__(self, size: int, seed: int, order: Order = None):
-        mistake = mistake_of_order(order)
-        if mistake is not None:
-            raise ValueError(mistake)
+        check_order(order, ValueError)
         self._order = order
         self._told: Dict[Tuple[int, int, int], List[int]] = {}
         self._of: Callable[[int], Any]

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 from .engine import Engine
 from .errors import Refused
 from .job import Job, join
-from .sampler import Order, Places, mistake_of_order
+from .sampler import Order, Places, check_order
 
 
 @dataclasses.dataclass
@@ -52,9 +52,7 @@ class Worker:
             if not isinstance(number, numbers.Integral) or number < 1:
                 raise Refused(f"found {name}={number!r}, expected a whole number above 0")
         samples, batch_size = int(samples), int(batch_size)  # they may be NumPy's
-        mistake = mistake_of_order(order)
-        if mistake is not None:
-            raise Refused(mistake)
+        check_order(order, Refused)
         if not isinstance(optimizer, dict):
             raise Refused(f"found optimizer={optimizer!r}, expected a dictionary, such as "
                           "{'name': 'sgd', 'learning_rate': 0.1}")
