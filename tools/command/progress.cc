@@ -31,7 +31,7 @@ constexpr int64_t kLines = 512;  // for each doubling of the run
 constexpr char kBold[] = "\x1b[1m", kRed[] = "\x1b[1;31m", kPlain[] = "\x1b[0m";
 
 // Of what no figure tells, among the figures' own (Figure::live).
-constexpr int kLiveOther = 3, kLiveTest = 4, kLiveTimeLeft = 5;
+constexpr int kLiveTestStep = 1, kLiveOther = 3, kLiveTest = 4, kLiveTimeLeft = 5;
 
 // 1.25 -> "1.2", 3 -> "3": one digit after the point, downwards, so that "3/3" means the end.
 std::string OneDigit(double value) {
@@ -162,6 +162,10 @@ void Progress::AppendTest(std::vector<Part>* parts) const {
   if (figures.empty()) return;
   parts->push_back({absl::StrCat(tested_split_, " ", figures[0]), kLiveTest, kBold});
   for (size_t i = 1; i < figures.size(); ++i) parts->push_back({figures[i], kLiveOther, kBold});
+  // The training may be further.
+  if (const auto step = tested_.find("step"); step != tested_.end()) {
+    parts->push_back({absl::StrFormat("of step %.0f", step->second), kLiveTestStep});
+  }
 }
 
 std::string Progress::LiveLine(int width, bool color) const {

@@ -40,9 +40,9 @@ Progress HalfWay() {
 }
 
 TEST(ProgressTest, LiveLineTellsWhereTheRunIs) {
-  EXPECT_EQ(
-      HalfWay().LiveLine(200),
-      "step 30  epoch 1.5/3  loss 0.2500  accuracy 94.1 %  150 samples/s  test 95.2 %  0:10 left");
+  EXPECT_EQ(HalfWay().LiveLine(200),
+            "step 30  epoch 1.5/3  loss 0.2500  accuracy 94.1 %  150 samples/s  test 95.2 %  of "
+            "step 20  0:10 left");
 }
 
 // As of a script's job, whose data nobody else knows.
@@ -72,7 +72,7 @@ TEST(ProgressTest, WithoutAccuracyTheTestsLossIsTold) {
   progress.OnLine(R"({"kind":"train","step":30,"samples":1500,"time":10.0,"loss":0.25})");
   progress.OnLine(R"({"kind":"test","step":20,"loss":0.2})");
   EXPECT_EQ(progress.LiveLine(200),
-            "step 30  epoch 1.5/3  loss 0.2500  test loss 0.2000  0:10 left");
+            "step 30  epoch 1.5/3  loss 0.2500  test loss 0.2000  of step 20  0:10 left");
 }
 
 TEST(ProgressTest, OtherFiguresOfAScriptsTestStandBesideIt) {
@@ -84,17 +84,19 @@ TEST(ProgressTest, OtherFiguresOfAScriptsTestStandBesideIt) {
   };
   const std::string others = R"(,"a":null,"b":0.123456,"c":12345678,"d":3,"e":4)";
   const std::string begin = "step 30  epoch 1.5/3  loss 0.2500  ", end = "  0:10 left";
+  const std::string of = "  of step 20";
   EXPECT_EQ(live(R"(,"loss":0.2,"accuracy":0.9525)" + others),
-            begin + "test 95.2 %  b 0.1235  c 1.235e+07  d 3" + end);
+            begin + "test 95.2 %  b 0.1235  c 1.235e+07  d 3" + of + end);
   EXPECT_EQ(live(R"(,"loss":0.2)" + others),
-            begin + "test loss 0.2000  b 0.1235  c 1.235e+07  d 3" + end);
-  EXPECT_EQ(live(R"(,"loss":null)" + others), begin + "test b 0.1235  c 1.235e+07  d 3" + end);
+            begin + "test loss 0.2000  b 0.1235  c 1.235e+07  d 3" + of + end);
+  EXPECT_EQ(live(R"(,"loss":null)" + others), begin + "test b 0.1235  c 1.235e+07  d 3" + of + end);
   EXPECT_EQ(live(others, 65), "epoch 1.5/3  loss 0.2500  test b 0.1235  c 1.235e+07" + end);
   EXPECT_EQ(live(others, 60), "epoch 1.5/3  loss 0.2500  test b 0.1235" + end);
   EXPECT_THAT(
       Log("launcher", 0).Line(absl::UnixEpoch(), LogLevel::kInfo, "", progress.Fields()),
       HasSubstr(" loss=0.25 eval_step=20 eval_b=0.123456 eval_c=1.23457e+07 eval_d=3 eval_e=4 "));
-  EXPECT_EQ(live(R"(,"loss":0.2)"), begin + "test loss 0.2000" + end) << "they are of one test";
+  EXPECT_EQ(live(R"(,"loss":0.2)"), begin + "test loss 0.2000" + of + end)
+      << "they are of one test";
 }
 
 TEST(ProgressTest, LiveLineFitsEveryWidth) {
