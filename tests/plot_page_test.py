@@ -40,6 +40,15 @@ document.querySelectorAll('#runs button')[1].click();
 answer.second = look();
 """
 
+# Of each run, in the first chart and in the table.
+LINES = """
+const lines = Chart.getChart(document.querySelector('canvas')).data.datasets.filter(set => !set.label.endsWith(')'));
+const answer = {
+  drawn: lines.map(set => [set.borderColor, set.borderDash.join(' ')].join()),
+  swatches: [...document.querySelectorAll('.swatch')].map(swatch => swatch.style.borderTop),
+};
+"""
+
 CELLS = """
 const [names, values] = [...document.querySelectorAll('#runs tr')].map(row => [...row.children].map(cell =>
     cell.textContent));
@@ -75,6 +84,16 @@ def main():
     with open(f"{folder}/accuracy.html", encoding="utf-8") as file:
         cells = ask(browser, file.read(), CELLS, folder)["cells"]
     assert cells["eval loss"] == cells["test loss"] == "–" and cells["test accuracy"] == "50.00 %", cells
+
+    names = [f"run-{number}" for number in range(17)]
+    for number, name in enumerate(names):
+        write_run(f"{folder}/{name}", 0, 1 + number)
+    subprocess.run([rubato, "plot", *names, "--output", "many.html"], check=True, cwd=folder)
+    with open(f"{folder}/many.html", encoding="utf-8") as file:
+        lines = ask(browser, file.read(), LINES, folder)
+    assert lines["errors"] == [], lines["errors"]
+    for kind in "drawn", "swatches":
+        assert len(lines[kind]) == len(set(lines[kind])) == 17, lines[kind]
 
     assert answer["errors"] == [], answer["errors"]
     assert answer["title"] == "2 runs – Rubato", answer["title"]

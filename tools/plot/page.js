@@ -8,6 +8,9 @@
   const {runs, figures} = shared.data;
   // A figure may be named as something that every object has, such as `constructor`.
   for (const run of runs) for (const columns of Object.values(run.kinds)) Object.setPrototypeOf(columns, null);
+  // When all colours are used, the next runs have them in another line, which a swatch's border draws too.
+  const lines = [['solid', []], ['dashed', [9, 5]], ['dotted', [2, 3]]];
+  const lineOf = index => lines[Math.floor(index / palette.length) % lines.length];
   const pointStyles = {test: 'circle', eval: 'triangle'};
   // A step is not the same in all modes; a sample is.
   let axis = new Set(runs.map(run => run.mode)).size > 1 ? 'samples' : 'step';
@@ -78,7 +81,7 @@
         made.push({
           label: run.name + (train ? '' : ' (' + kind + ')'),
           data, hidden: hidden[index], borderColor: color, backgroundColor: train ? color : style('--card'),
-          borderWidth: train ? 1.8 : 1.3, borderDash: train ? [] : [4, 3],
+          borderWidth: train ? 1.8 : 1.3, borderDash: train ? lineOf(index)[1] : [4, 3],
           // A lone point has no line to be seen by.
           pointRadius: train ? (data.length === 1 ? 3 : 0) : 4, pointBorderWidth: 1.8, pointHoverRadius: train ? 4 : 6,
           pointStyle: pointStyles[kind] || 'rect', order: train ? 1 : 0, clip: 8,
@@ -191,7 +194,7 @@
   ];
   const rows = runs.map((run, index) => {
     const swatch = element('span', {className: 'swatch'});
-    swatch.style.background = palette[index % palette.length];
+    swatch.style.borderTop = '4px ' + lineOf(index)[0] + ' ' + palette[index % palette.length];
     const button = element('button', {title: 'show or hide'}, swatch, run.name);
     button.onclick = () => { hidden[index] = !hidden[index]; redraw(); };
     const cells = columns.map(([, value]) => element('td', {textContent: value(run)}));
