@@ -119,10 +119,15 @@ std::string IdleWorkers(const proto::Job& job, const proto::Mode& mode, int64_t 
                       job.train().micro_batches());
 }
 
-std::string ShortSteps(const proto::Job& job, int64_t samples_per_epoch) {
-  if (job.train().batch_size() <= samples_per_epoch) return "";
-  return absl::StrCat("train.batch_size is ", job.train().batch_size(), ", and an epoch has ",
-                      samples_per_epoch, " samples: no step takes more than these");
+std::string ShortUnits(const proto::Job& job, const proto::Mode& mode, int64_t samples_per_epoch) {
+  const int64_t batch_size = job.train().batch_size();
+  const int64_t samples = batch_size / job.train().micro_batches() * LeavesOf(job, mode);
+  if (samples <= samples_per_epoch) return "";
+  return absl::StrCat(
+      "train.batch_size is ", batch_size,
+      OnArrival(mode) ? absl::StrCat(", of which a contribution has ", samples) : "",
+      ", and an epoch has ", samples_per_epoch, " samples: no ",
+      OnArrival(mode) ? "contribution" : "step", " takes more than these");
 }
 
 SampleSchedule ScheduleOf(const proto::Job& job, const proto::Mode& mode, int64_t samples_per_epoch,

@@ -64,8 +64,9 @@ int64_t LeavesOf(const proto::Job& job, const proto::Mode& mode);
 // What to warn of where some of `workers` workers have nothing to compute, as in steps with fewer
 // micro-batches; empty elsewhere.
 std::string IdleWorkers(const proto::Job& job, const proto::Mode& mode, int64_t workers);
-// What to warn of where no step is as large as the job says; empty elsewhere.
-std::string ShortSteps(const proto::Job& job, int64_t samples_per_epoch);
+// What to warn of where no step, or no contribution on arrival, is as large as the job says; empty
+// elsewhere.
+std::string ShortUnits(const proto::Job& job, const proto::Mode& mode, int64_t samples_per_epoch);
 
 // Steps or contributions from where an earlier mode has ended.
 SampleSchedule ScheduleOf(const proto::Job& job, const proto::Mode& mode, int64_t samples_per_epoch,

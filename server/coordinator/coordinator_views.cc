@@ -122,7 +122,7 @@ void Coordinator::OpenFirstView() {
   work_->AddMembers(change_, /*is_new_lineage=*/true, &registry_, &view_);
   for (const std::string& warning :
        {IdleWorkers(job_, view_.mode(), registry_.workers()),
-        ShortSteps(job_, view_.samples_per_epoch()), IdleServers(*placement_)}) {
+        ShortUnits(job_, view_.mode(), view_.samples_per_epoch()), IdleServers(*placement_)}) {
     if (!warning.empty()) out_.push_back(Warn{warning});
   }
   for (std::string& group : UnusedGroups(job.optimizer(), view_.layout())) {

@@ -74,11 +74,13 @@ std::string WarningText(const std::string& warning) {
 }
 
 // Of the mode in which the training begins.
-std::string IdleWorkersText(const proto::Job& job) {
+proto::Mode FirstMode(const proto::Job& job) {
   const proto::Consistency& consistency = job.consistency();
-  return WarningText(IdleWorkers(
-      job, consistency.schedule_size() > 0 ? consistency.schedule(0).mode() : consistency.mode(),
-      job.cluster().workers().start()));
+  return consistency.schedule_size() > 0 ? consistency.schedule(0).mode() : consistency.mode();
+}
+
+std::string IdleWorkersText(const proto::Job& job) {
+  return WarningText(IdleWorkers(job, FirstMode(job), job.cluster().workers().start()));
 }
 
 // Where the optimizer has groups, with what holds for each parameter.
@@ -399,8 +401,8 @@ std::string DryRunText(const Plan& plan) {
       "#  step: ", micro_batches(train.micro_batches()),
       "\n",  //
       "#  async contribution: ", micro_batches(contribution), "\n",
-      WarningText(ShortSteps(plan.job, plan.train_samples)), IdleWorkersText(plan.job),
-      "#  memory of a worker's activations and gradients: ",
+      WarningText(ShortUnits(plan.job, FirstMode(plan.job), plan.train_samples)),
+      IdleWorkersText(plan.job), "#  memory of a worker's activations and gradients: ",
       plan.sizes.training_bytes *
           std::min<int64_t>(plan.job.device().threads(), train.micro_batches()),
       " bytes in training, ", plan.sizes.test_bytes, " in tests\n", "#\n", MemoryText(plan),

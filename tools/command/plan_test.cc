@@ -121,6 +121,14 @@ TEST(PlanTest, DryRunWarnsWhereNoStepIsAsLargeAsTheJobSays) {
   EXPECT_THAT(DryRunText(*MakePlan(job)),
               HasSubstr("#  warning: train.batch_size is 60000, and an epoch has 6000 samples: no "
                         "step takes more than these\n"));
+  // On arrival a worker's share is what counts.
+  job.mutable_cluster()->mutable_workers()->set_start(2);
+  job.mutable_consistency()->mutable_mode()->set_mode(proto::Mode::NAME_ASYNC);
+  EXPECT_THAT(DryRunText(*MakePlan(job)),
+              HasSubstr("#  warning: train.batch_size is 60000, of which a contribution has 30000, "
+                        "and an epoch has 6000 samples: no contribution takes more than these\n"));
+  job.mutable_train()->set_batch_size(12000);
+  EXPECT_THAT(DryRunText(*MakePlan(job)), Not(HasSubstr("takes more than")));
 }
 
 TEST(PlanTest, DryRunTellsWhatAGroupChanges) {
