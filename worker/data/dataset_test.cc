@@ -1,5 +1,8 @@
 #include "worker/data/dataset.h"
 
+#include <set>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -87,6 +90,24 @@ TEST(DatasetTest, ReadsAsManyLabelsAsAnExampleHas) {
   std::vector<int32_t> labels(2);
   dataset.Read({1}, features.data(), labels.data());
   EXPECT_THAT(labels, ElementsAre(2, 0));
+}
+
+// Black is no 0 where images are normalised.
+TEST(DatasetTest, PadsImagesWithBlackWhateverTheirNormalisation) {
+  Examples examples;
+  examples.shape = {2, 1, 1};
+  examples.classes = 1;
+  examples.pixels = {255, 255};
+  examples.labels = {0};
+  const Dataset dataset(examples, {{0.5f, 0.25f}, {0.5f, 0.25f}}, {/*crop_padding=*/2, false});
+  std::set<std::vector<float>> seen;
+  for (uint64_t key = 0; key < 40; ++key) {
+    std::vector<float> features(2);
+    int32_t label;
+    dataset.Read({0}, features.data(), &label, nullptr, key);
+    seen.insert(features);
+  }
+  EXPECT_THAT(seen, ElementsAre(ElementsAre(-1, -1), ElementsAre(1, 3)));
 }
 
 TEST(DatasetTest, MayBeEmpty) {

@@ -14,6 +14,7 @@
 namespace rubato {
 namespace {
 
+using ::testing::DoubleNear;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -168,6 +169,54 @@ TEST(LoadDataTest, NormalisesByTheTrainingSplitAlone) {
   data->test.Read({0, 1}, features.data(), labels.data());
   features.resize(6);
   EXPECT_THAT(features, ElementsAre(998 / root, 0, 1, 0, 1, 0));
+}
+
+// Of the ten values that are known no two sets of seven or eight have the same mean.
+TEST(LoadDataTest, WhatIsKeptForValidationCountsInNoMean) {
+  const TestFolder folder("load_test");
+  std::string text = "x,kind,y\n,a,0\n";
+  for (int i = 0; i < 10; ++i) absl::StrAppend(&text, 1 << i, ",a,", i % 2, "\n");
+  proto::Job job = TableOfClasses(folder.Write("train.csv", text),
+                                  folder.Write("test.csv", "x,kind,y\n4096,a,0\n"));
+  job.mutable_data()->mutable_validation()->set_fraction(0.3);
+  for (const uint64_t seed : {0, 1, 2, 3}) {
+    job.set_seed(seed);
+    const auto data = LoadData(job);
+    RUBATO_ASSERT_OK(data);
+    ASSERT_EQ(data->validation.size(), 3);
+    double sum = 0, known = 0;
+    const std::vector<float>& features = data->train.examples().features;
+    for (size_t i = 0; i < features.size(); i += 2) {        // the other column is of `kind`
+      if (features[i] != std::floor(features[i])) continue;  // filled in
+      sum += features[i];
+      ++known;
+    }
+    EXPECT_GE(known, 7);
+    const float mean = static_cast<float>(sum / known);
+    EXPECT_THAT(data->description.impute(), ElementsAre(mean));
+    EXPECT_THAT(data->description.mean(), ElementsAre(DoubleNear(mean, 1e-6 * mean)));
+  }
+}
+
+TEST(LoadDataTest, AugmentsTrainingImagesAlone) {
+  proto::Job job = Glyphs();
+  job.mutable_data()->mutable_validation()->set_fraction(0.2);
+  const auto plain = LoadData(job);
+  job.mutable_data()->mutable_augment()->set_crop_padding(3);
+  job.mutable_data()->mutable_augment()->set_horizontal_flip(true);
+  const auto augmented = LoadData(job);
+  RUBATO_ASSERT_OK(augmented);
+  EXPECT_EQ(augmented->digest, plain->digest);
+  const auto is_changed = [&](const Dataset Data::*split) {
+    std::vector<float> x(4 * 784), y(4 * 784);
+    std::vector<int32_t> labels(4);
+    ((*plain).*split).Read({0, 1, 2, 3}, x.data(), labels.data(), nullptr, /*key=*/5);
+    ((*augmented).*split).Read({0, 1, 2, 3}, y.data(), labels.data(), nullptr, /*key=*/5);
+    return x != y;
+  };
+  EXPECT_TRUE(is_changed(&Data::train));
+  EXPECT_FALSE(is_changed(&Data::validation));
+  EXPECT_FALSE(is_changed(&Data::test));
 }
 
 // The description of the job's data, as text in the order of its fields.
