@@ -1,6 +1,7 @@
 // Evaluations beside the training: of which split, of which parameters, and under which names.
 #include <signal.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -62,6 +63,24 @@ TEST_F(EvaluationTest, InSyncIsOfTheValidationSplitAtOneVersion) {
   EXPECT_EQ(eval["loss"], test[0]["loss"]);
   EXPECT_EQ(Summary("run")["test_loss"], test[0]["loss"]);
   EXPECT_EQ(Summary("run")["validation_loss"], Metrics("run", "eval").back()["loss"]);
+}
+
+// The test split and its examples are drawn from seeds, which the environment could set.
+TEST_F(EvaluationTest, EvalGoesByTheRunsOwnJobWhateverTheEnvironmentSays) {
+  std::string table = "x,y\n";
+  for (int i = 0; i < 100; ++i) absl::StrAppend(&table, i * i % 7, ",", i % 3, "\n");
+  Write("table.csv", table);
+  Train("run", {"data={format: csv, path: table.csv, target: y, test_fraction: 0.2}",
+                "model={layers: [linear: {out_features: 3}]}"});
+  std::filesystem::rename(Path("table.csv"), Path("moved.csv"));
+  setenv("RUBATO__DATA__SEED", "5", 1);
+  setenv("WORLD_SIZE", "9", 1);
+  setenv("RUBATO__DATA__PATH", Path("moved.csv").c_str(), 1);
+  const nlohmann::json eval = Eval("run", "test");
+  for (const char* name : {"RUBATO__DATA__SEED", "WORLD_SIZE", "RUBATO__DATA__PATH"}) {
+    unsetenv(name);
+  }
+  EXPECT_EQ(eval["loss"], Summary("run")["test_loss"]);
 }
 
 // By the greatest loss, so that it is an early one. Not every step that is due gets a checkpoint.

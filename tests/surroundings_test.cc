@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <regex>
 #include <string>
@@ -274,13 +275,16 @@ train: {batch_size: 4, until: {steps: 2}}
 
 TEST_F(SurroundingsTest, AResumedRunSaysWhatChangedInTheJobsOwnWords) {
   Train("run", {"checkpoint.every={steps: 20}"});
+  setenv("RUBATO__OPTIMIZER__LEARNING_RATE", "0.02", 1);
   const Process::Result result =
       Start({"tools/rubato", "train", "--resume", "run", "--run-dir", "on", "--set",
              "consistency.mode=async", "--set", "train.until={steps: 60}"})
           .Wait();
+  unsetenv("RUBATO__OPTIMIZER__LEARNING_RATE");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("changed: consistency.mode: sync -> async\n"),
+                    HasSubstr("changed: optimizer.learning_rate: 0.05 -> 0.02\n"),
                     HasSubstr("changed: train.until.steps: 40 -> 60\n"), Not(HasSubstr("MODE_"))));
   // The job as it ran, whatever becomes of the checkpoint.
   EXPECT_THAT(result.out, HasSubstr("rubato train on/job.yaml --set consistency=sync\n"));

@@ -10,6 +10,7 @@
 #include "common/base/status.h"
 #include "common/files/checkpoint_reader.h"
 #include "common/files/run_folder.h"
+#include "common/job/environment.h"
 #include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "tools/command/parameters_file.h"
@@ -23,7 +24,14 @@
 namespace rubato {
 namespace {
 
-constexpr int64_t kBatch = 250;
+// As it ran, whatever the environment says of other jobs. Data may lie elsewhere by now.
+absl::StatusOr<proto::Job> JobOfRun(const std::string& folder) {
+  Environment elsewhere;
+  for (const auto& [name, value] : ProcessEnvironment()) {
+    if (name == "RUBATO__DATA__PATH" || name == "RUBATO__DATA__TEST_PATH") elsewhere[name] = value;
+  }
+  return LoadJob(RunFolder(folder).JobFile(), {}, elsewhere);
+}
 
 }  // namespace
 
@@ -36,7 +44,7 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
   // A run's final parameters lie beside its job as a checkpoint's do.
   RUBATO_ASSIGN_OR_RETURN(const FoundParameters found, FindParameters(path));
   const std::string& file = found.file.path();
-  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(RunFolder(found.folder).JobFile()));
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, JobOfRun(found.folder));
   if (IsScript(job)) {
     return absl::FailedPreconditionError(
         "eval cannot test a script's model: load the parameters in your script (job.save, or "

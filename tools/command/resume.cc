@@ -85,7 +85,8 @@ absl::Status CheckResume(const Plan& plan, const Resume& resume, const Log& log)
                              "the checkpoint has %d; to go on, --set train.until=... further away",
                              total, resume.manifest.samples()));
   }
-  RUBATO_ASSIGN_OR_RETURN(const proto::Job before, LoadJob(resume.checkpoint + "/job.yaml"));
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job before,
+                          LoadJob(resume.checkpoint + "/job.yaml", {}, /*environment=*/{}));
   const std::map<std::string, std::string> old = YamlValues(before), now = YamlValues(plan.job);
   std::set<std::string> keys;
   for (const auto* values : {&old, &now}) {
