@@ -290,6 +290,21 @@ TEST_F(SurroundingsTest, AResumedRunSaysWhatChangedInTheJobsOwnWords) {
   EXPECT_THAT(result.out, HasSubstr("rubato train on/job.yaml --set consistency=sync\n"));
 }
 
+TEST_F(SurroundingsTest, AResumedRunWarnsOfTestsOnWhatItWasTrainedOn) {
+  Train("run", {"data.validation=0.1"});
+  const auto resume = [&](const std::string& to, const std::string& set) {
+    return Start({"tools/rubato", "train", "job.yaml", "--resume", "run", "--run-dir", to, "--set",
+                  "data.validation=0.1", "--set", set})
+        .Wait()
+        .err;
+  };
+  const char kWarning[] =
+      "warning: server 0: examples that the checkpoint was trained on may be in the validation "
+      "split now: ";
+  EXPECT_THAT(resume("other", "seed=5"), HasSubstr(kWarning));
+  EXPECT_THAT(resume("same", "optimizer.learning_rate=0.1"), Not(HasSubstr(kWarning)));
+}
+
 TEST_F(SurroundingsTest, AResumedRunOnArrivalKeepsTheLinesBeforeItsCheckpoint) {
   const std::vector<std::string> set = {"consistency.mode=async", "cluster.workers=2",
                                         "checkpoint.every={steps: 15}"};

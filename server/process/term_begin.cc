@@ -19,6 +19,7 @@
 #include "common/files/resume_point.h"
 #include "common/job/is_script.h"
 #include "common/job/job.h"
+#include "common/job/mixed_splits.h"
 #include "server/optimizers/resumed_slots.h"
 #include "server/run/run_state.h"
 
@@ -119,6 +120,14 @@ absl::Status BeginFromOwn(const RunFolder& folder, const Log& log, Coordinator::
   return absl::OkStatus();
 }
 
+// What another version of Rubato has written may be none to this one.
+void WarnOfMixedSplits(const std::string& checkpoint, const proto::Job& job, const Log& log) {
+  const absl::StatusOr<proto::Job> before =
+      LoadJob(checkpoint + "/job.yaml", {}, /*environment=*/{});
+  if (!before.ok()) return;
+  for (const std::string& sentence : MixedSplits(*before, job)) log.Warning(sentence);
+}
+
 }  // namespace
 
 absl::StatusOr<bool> HasEndedWell(const std::string& run_dir, const std::string& job_digest) {
@@ -215,6 +224,7 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
     if (!IsScript(job)) {
       RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));
       if (!note.empty()) log.Warning(note);
+      if (is_other) WarnOfMixedSplits(begin.path, job, log);
     }
   }
   begin.restore_key = DrawEntropy() | 1;
