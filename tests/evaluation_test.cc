@@ -83,6 +83,24 @@ TEST_F(EvaluationTest, EvalGoesByTheRunsOwnJobWhateverTheEnvironmentSays) {
   EXPECT_EQ(eval["loss"], Summary("run")["test_loss"]);
 }
 
+TEST_F(EvaluationTest, EvalWarnsOfDataThatHaveChanged) {
+  const std::string table = "x,y\n1,a\n2,b\n3,a\n4,b\n5,a\n6,b\n";
+  Write("table.csv", table);
+  Train("run", {"data={format: csv, path: table.csv, target: y, test_fraction: 0.5}",
+                "model={layers: [linear: {out_features: 2}]}",
+                "train={batch_size: 3, until: {steps: 4}}"});
+  const std::string run = "run", checkpoint = "run/checkpoints/step-00000004";
+  for (const bool is_other : {false, true}) {
+    if (is_other) Write("table.csv", table + "7,a\n");
+    for (const std::string& path : {run, checkpoint}) {
+      const Process::Result result = Start({"tools/rubato", "eval", path}).Wait();
+      EXPECT_EQ(result.code, 0) << result.err;
+      EXPECT_EQ(absl::StartsWith(result.err, "warning: the data are others than"), is_other)
+          << path << ": " << result.err;
+    }
+  }
+}
+
 // By the greatest loss, so that it is an early one. Not every step that is due gets a checkpoint.
 TEST_F(EvaluationTest, TheBestCheckpointIsThatOfTheBestEvaluation) {
   Train("run", {kData, "evaluation.every={steps: 10}",

@@ -1,7 +1,9 @@
 #include "tools/command/evaluate.h"
 
 #include <cmath>
+#include <cstdio>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,7 @@
 #include "common/job/environment.h"
 #include "common/job/is_script.h"
 #include "common/job/job.h"
+#include "server/run/run_state.h"
 #include "tools/command/parameters_file.h"
 #include "worker/data/load.h"
 #include "worker/model/loss.h"
@@ -33,6 +36,14 @@ absl::StatusOr<proto::Job> JobOfRun(const std::string& folder) {
   return LoadJob(RunFolder(folder).JobFile(), {}, elsewhere);
 }
 
+// The digest of the data that the parameters were trained on; empty where nothing tells it.
+std::string TrainedOn(const FoundParameters& found) {
+  if (found.manifest.has_value()) return found.manifest->data_digest();
+  const absl::StatusOr<std::optional<proto::RunState>> state =
+      ReadRunState(RunFolder(found.folder));
+  return state.ok() && state->has_value() ? (*state)->lasting().data_digest() : "";
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::string& split,
@@ -51,6 +62,12 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
         "`rubato export`)");
   }
   RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
+  if (const std::string before = TrainedOn(found); !before.empty() && before != data.digest) {
+    std::fprintf(stderr,
+                 "warning: the data are others than those that were trained on (digests %s and "
+                 "%s): so are the splits, and what normalize and impute compute\n",
+                 data.digest.substr(0, 12).c_str(), before.substr(0, 12).c_str());
+  }
   const Dataset& examples = split == "train"        ? data.train
                             : split == "validation" ? data.validation
                                                     : data.test;
