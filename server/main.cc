@@ -65,7 +65,13 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
   options.connection.refusals = std::make_shared<rubato::Refusals>(&**log);
   std::unique_ptr<rubato::HealthListener> health;
   if (!health_at.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(health, rubato::HealthListener::Listen(health_at));
+    absl::StatusOr<std::unique_ptr<rubato::HealthListener>> listener =
+        rubato::HealthListener::Listen(health_at);
+    if (!listener.ok()) {
+      return absl::Status(listener.status().code(),
+                          absl::StrCat("--health: ", listener.status().message()));
+    }
+    health = *std::move(listener);
     options.on_ready = [&health](bool is_ready) { health->SetReady(is_ready); };
     (*log)->Info("answers probes", {{"health", health->address()}});
   }

@@ -216,6 +216,12 @@ TEST_F(SurroundingsTest, AnAddressIsRefusedForItsOwnReason) {
   const Process::Result other = StartTrain("run", {"cluster.address=192.0.2.1:0"}).Wait();
   EXPECT_EQ(other.code, 1);
   EXPECT_THAT(other.err, HasSubstr("the address is not of this machine"));
+  for (const std::string flag : {"--listen", "--advertise", "--health"}) {
+    const Process::Result nonsense = StartServer(0, {}, {flag, "nonsense"}).Wait();
+    EXPECT_EQ(nonsense.code, 2);
+    EXPECT_THAT(nonsense.err,
+                HasSubstr("error: " + flag + ": found \"nonsense\", expected HOST:PORT"));
+  }
 }
 
 TEST_F(SurroundingsTest, AResultThatCannotBePrintedIsAnError) {
@@ -413,6 +419,14 @@ TEST_F(SurroundingsTest, ARankThatNoWorkerMayHaveIsRefused) {
           .Wait();
   EXPECT_EQ(result.code, 2);
   EXPECT_EQ(result.err, "error: --rank: found 9, expected 0 to 2: cluster.workers is at most 3\n");
+}
+
+// What it has to say it says to the script.
+TEST_F(SurroundingsTest, AScriptsSocketThatIsNoneIsRefused) {
+  const Process::Result result = StartWorker({}, {"--script-fd", "99", "--memory-fd", "98"}).Wait();
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.err,
+            "error: --script-fd: found 99, expected the descriptor of a stream socket\n");
 }
 
 TEST_F(SurroundingsTest, TheResultIsKeptWhereTheRunFolderIsRemoved) {

@@ -1,5 +1,7 @@
 // rubato-worker: computes gradients for a job.
 
+#include <sys/socket.h>
+
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -61,6 +63,17 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
   return status;
 }
 
+// Through another descriptor nobody would be told what is wrong.
+absl::Status CheckSocket(int fd) {
+  int type = 0;
+  socklen_t size = sizeof type;
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--script-fd: found ", fd, ", expected the descriptor of a stream socket"));
+}
+
 // It was asked to, and the others go on: no error.
 void SayThatItLeft(const absl::Status& why, const std::optional<rubato::Log>& log) {
   const std::string text = absl::StrCat("left: ", why.message());
@@ -114,6 +127,10 @@ int main(int argc, char** argv) {
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how
   if (script_socket >= 0) {
+    if (const absl::Status socket = CheckSocket(script_socket); !socket.ok()) {
+      rubato::PrintError(socket);
+      return rubato::ExitCode(socket);
+    }
     rubato::ScriptChannel channel(script_socket, script_memory);
     const absl::Status status = Work(config, overrides, delays, options, &channel, &signals, &log);
     rubato::EndScript(status, &channel);  // who says it
