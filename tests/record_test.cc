@@ -11,8 +11,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/log.h"
 #include "common/base/status_matchers.h"
+#include "common/files/checkpoint.h"
 #include "common/frames/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -337,6 +339,36 @@ TEST_F(RecordTest, WhatDoesNotReplayIsNamed) {
   fs::copy_file(RecordPath("other", "shard-1"), shard, fs::copy_options::overwrite_existing);
   EXPECT_EQ(Replay("run").err,
             "error: run/record/shard-1.rec is of another job than run/record/coordinator.rec\n");
+}
+
+// Whole files, with right checksums: what has them say something else is named.
+TEST_F(RecordTest, FilesThatAreNotWhatReplaysAreNamed) {
+  Record("run", {});
+  const auto expect_named = [&](const std::string& beginning) {
+    const Process::Result result = Replay("run");
+    EXPECT_EQ(result.code, 1) << result.out;
+    EXPECT_THAT(result.err, testing::StartsWith("error: run/" + beginning));
+  };
+  const std::string views = ReadText(Path("run/views.jsonl"));
+  Write("run/views.jsonl", views + "{\"term\":9}\n");
+  expect_named("views.jsonl: a view of no recorded term: {\"term\":9}\n");
+  Write("run/views.jsonl", views);
+  const std::string summary = ReadText(Path("run/summary.json"));
+  Write("run/summary.json", absl::StrReplaceAll(summary, {{"\"skipped\": 0", "\"skipped\": 1"}}));
+  expect_named("summary.json is {");
+  Write("run/summary.json", summary);
+  const std::string checkpoint = "checkpoints/step-00000040", path = Path("run/" + checkpoint);
+  const auto manifest = CheckCheckpoint(path);
+  RUBATO_ASSERT_OK(manifest);
+  const auto state = ReadTrainingState(path, *manifest, manifest->layout());
+  RUBATO_ASSERT_OK(state);
+  for (const int slot : {0, 1}) {
+    TrainingState other = *state;
+    (slot == 0 ? other.parameters : other.slots[0])[0] += 1;
+    RUBATO_ASSERT_OK(WriteCheckpoint(Path("run/checkpoints"), *manifest,
+                                     ReadText(path + "/job.yaml"), manifest->layout(), other));
+    expect_named(absl::StrCat(checkpoint, ": block 0, slot ", slot, " has bits "));
+  }
 }
 
 TEST_F(RecordTest, ServersByHandRecordIntoAnyFolderAndOverwriteNoRecord) {
