@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -63,6 +66,81 @@ TEST_F(ReportTest, SaysWhichIsFasterAndWorse) {
           HasSubstr("first\n\nIn virtual time: speeds fixed, "),
           HasSubstr("| sync | 4 | baseline | 1 | 0 | 10 of 10 | 104.5 | 1000 | 0.95 | 0.94 | 0 |"),
           HasSubstr("\n    rubato bench convergence\n")));
+}
+
+// The two numbers behind `before`.
+std::pair<double, double> IntervalBehind(const std::string& before, const std::string& sentence) {
+  std::pair<double, double> interval = {0, 0};
+  const size_t at = sentence.find(before);
+  EXPECT_NE(at, sentence.npos) << sentence;
+  if (at == sentence.npos) return interval;
+  EXPECT_EQ(std::sscanf(sentence.c_str() + at + before.size(), " %lf to %lf", &interval.first,
+                        &interval.second),
+            2)
+      << sentence;
+  return interval;
+}
+
+// No mean of the seeds' ratios and differences is outside of them.
+TEST_F(ReportTest, IntervalsLieWithinWhatTheSeedsHave) {
+  const auto expect_within = [&](const std::string& before, double least, double greatest) {
+    const auto [low, high] = IntervalBehind(before, Verdicts(study_, cells_)[0]);
+    EXPECT_GE(low, least);
+    EXPECT_LT(low, high);
+    EXPECT_LE(high, greatest);
+  };
+  for (int seed = 0; seed < 10; ++seed) {
+    cells_[10 + seed].result.outcome.seconds = (100.0 + seed) / (1.6 + 0.05 * seed);
+  }
+  expect_within("is faster than sync by", 1.6, 2.05);
+  expect_within("its accuracy is worse by", 0.02, 0.029);
+  for (int seed = 0; seed < 10; ++seed) {
+    cells_[10 + seed].result.outcome.seconds = (100.0 + seed) * (1.6 + 0.05 * seed);
+    cells_[10 + seed].result.outcome.last = 0.96 + 0.001 * seed;
+  }
+  expect_within("is slower than sync by", 1.6, 2.05);
+  expect_within("its accuracy is better by", 0.01, 0.019);
+}
+
+TEST_F(ReportTest, NamesSeedsThatNeedSuspiciouslyFewSamples) {
+  for (DoneCell& done : cells_) done.cell.seed += 20;
+  EXPECT_THAT(Verdicts(study_, cells_)[0], Not(HasSubstr("suspicious")));
+  cells_[17].result.outcome.samples = 900;
+  EXPECT_THAT(Verdicts(study_, cells_)[0],
+              HasSubstr("It needs suspiciously few samples with seeds 27: fewer than sync's mean"));
+}
+
+TEST_F(ReportTest, SaysOfHowManyRunsATargetIsTooEasyOrTooHard) {
+  for (const int cell : {2, 13, 14, 15}) cells_[cell].result.outcome.at_first = true;
+  EXPECT_THAT(Verdicts(study_, cells_)[0],
+              HasSubstr("async reaches eval/accuracy of at least 0.9 by the first evaluation in 3 "
+                        "of 10 runs (sync in 1), so when is not known: set a harder target, or "
+                        "more --evaluations"));
+  for (DoneCell& done : cells_) done.result.outcome.at_first = false;
+  for (const int cell : {2, 3, 4, 15}) cells_[cell].result.outcome.reached = false;
+  EXPECT_THAT(Verdicts(study_, cells_)[1],
+              HasSubstr("async reaches eval/accuracy of at least 0.9 in 9 of 10 runs; sync, with "
+                        "which it would be compared, in 7: train longer or set an easier target"));
+}
+
+// Whoever misses gets the advice.
+TEST_F(ReportTest, AModeIsNotSlowerThanABaselineThatDiverged) {
+  cells_[3].result.outcome.reached = false;
+  cells_[3].result.outcome.last.reset();
+  for (int i = 10; i < 20; ++i) cells_[i].result.outcome.seconds += 200;
+  EXPECT_THAT(Verdicts(study_, cells_)[1],
+              HasSubstr("times as fast as sync, but 0 of 10 runs missed the target (of sync 1 of "
+                        "10): no verdict; set a lower learning rate"));
+}
+
+TEST_F(ReportTest, OfWhatCannotBeToldItSaysHowManyMiss) {
+  for (int seed = 0; seed < 10; ++seed) {
+    cells_[10 + seed].result.outcome.seconds = (100.0 + seed) * (seed % 2 == 0 ? 0.9 : 1.1);
+  }
+  cells_[13].result.outcome.reached = false;
+  EXPECT_THAT(Verdicts(study_, cells_)[0],
+              AllOf(HasSubstr("cannot be told from sync: its speed is 0.9"),
+                    HasSubstr(" of that, and 1 of 10 runs miss the target; train longer")));
 }
 
 // The geometric mean of the seeds' ratios, which is not the ratio of the medians.
