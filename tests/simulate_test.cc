@@ -1,6 +1,7 @@
 // `rubato simulate` beside `rubato train`: the same job in virtual time.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -127,6 +128,49 @@ TEST_F(SimulateTest, TellsTheModesThatHeld) {
                   "consistency={schedule: [{mode: sync, until: {epochs: 0.5}}, "
                   "{mode: async}]}"),
               HasSubstr("2 on 1 shards, sync; from epoch 0.5"));
+}
+
+// One of two workers computes each step's two micro-batches as long as the other, four times over;
+// what is pushed takes half of the bytes that are pulled.
+TEST_F(SimulateTest, TellsSharesOfTimeAndOfTheNetwork) {
+  const auto out = [&](const std::string& run, const Arguments& more) {
+    Arguments arguments = {"--sizes-only",
+                           "--workers",
+                           "2",
+                           "--latency",
+                           "0",
+                           "--set",
+                           "train={batch_size: 64, micro_batches: 2, until: {steps: 20}}"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Simulate(run, arguments).out;
+  };
+  EXPECT_THAT(
+      out("sync", {"--speeds", "straggler:factor=4,worker=1", "--bandwidth", "unlimited"}),
+      HasSubstr("time           0.8 s of training, 40 ms a step (20 steps)\n"
+                "speed          1600 samples/s\n"
+                "computing      62.5 % of a worker's time on average, 25.0 % of the least busy "
+                "one's\n"
+                "shards' cards  0.0 % busy receiving, 0.0 % busy sending (the busiest one)\n"));
+  const std::string halves = out("halves", {"--bandwidth", "100Mbit", "--set", "wire.push=bf16",
+                                            "--set", "consistency=async"});
+  double in = 0, out_share = 0, mean = 0, most = 0;
+  ASSERT_EQ(std::sscanf(halves.c_str() + halves.find("shards' cards"),
+                        "shards' cards  %lf %% busy receiving, %lf %% busy sending (the busiest "
+                        "one)\nstaleness      %lf on average, %lf at most",
+                        &in, &out_share, &mean, &most),
+            4)
+      << halves;
+  EXPECT_NEAR(out_share / in, 2, 0.3);  // the last parameters are followed by no gradient
+  double updates = 0, sum = 0, greatest = 0;
+  const nlohmann::json summary = Summary("halves");
+  for (const nlohmann::json& block : summary["blocks"]) {
+    updates += block["updates"].get<double>();
+    sum += block["staleness_sum"].get<double>();
+    greatest = std::max(greatest, block["staleness_max"].get<double>());
+  }
+  EXPECT_NEAR(mean, sum / updates, 0.0051);
+  EXPECT_EQ(most, greatest);
+  EXPECT_LT(mean, most);
 }
 
 // A machine, or the way between two, of 1 MB/s among others that take no time: each of the 40 steps
