@@ -444,12 +444,23 @@ TEST_F(ResumeTest, InspectExportAndEvalTakeRunsAndCheckpoints) {
   };
   const std::string page = said({"tools/rubato", "inspect", early});
   EXPECT_THAT(page, HasSubstr("file: " + early + "/parameters.safetensors"));
-  EXPECT_THAT(page, HasSubstr("checkpoint: step 20, "));
+  EXPECT_THAT(page, ContainsRegex("checkpoint: step 20, 1280 samples, epoch 0\\.85, [0-9.]+ s of "
+                                  "training, seed 7\n"));
   EXPECT_THAT(page, HasSubstr("optimizer: momentum_buffer\n"));
   EXPECT_EQ(InspectDigest(late), Summary("run")["digest"]);
   EXPECT_NE(InspectDigest(early), Summary("run")["digest"]);
   said({"tools/rubato", "export", early, "early.safetensors"});
   EXPECT_EQ(InspectDigest("early.safetensors"), InspectDigest(early));
+
+  auto manifest = CheckCheckpoint(Path(late));
+  RUBATO_ASSERT_OK(manifest);
+  const auto state = ReadTrainingState(Path(late), *manifest, manifest->layout());
+  RUBATO_ASSERT_OK(state);
+  manifest->set_eval_loss(0.25);
+  manifest->set_eval_accuracy(0.625);
+  RUBATO_ASSERT_OK(WriteCheckpoint(Path("evaluated"), *manifest, "", manifest->layout(), *state));
+  EXPECT_THAT(said({"tools/rubato", "inspect", "evaluated/step-00000040"}),
+              HasSubstr("\nlast evaluation: loss 0.25, accuracy 62.50 %\noptimizer: "));
 
   // As a run that was killed leaves it.
   fs::remove(Path("run/parameters.safetensors"));

@@ -159,6 +159,25 @@ TEST_F(ReportTest, TheTableHasPairedDifferencesApartFromMedians) {
             HasSubstr("the difference of two medians may lie outside the interval")));
 }
 
+TEST_F(ReportTest, MediansOfTimesLeaveMissesOut) {
+  cells_[3].result.outcome.reached = false;
+  cells_[3].result.outcome.seconds = 900;
+  cells_[3].result.outcome.samples = 9000;
+  cells_[4].result.outcome.samples = 1002;
+  EXPECT_THAT(ReportMarkdown(study_, cells_, ""),
+              HasSubstr("| sync | 4 | baseline | 1 | 0 | 9 of 10 | 105 | 1000 |"));
+}
+
+TEST_F(ReportTest, SaysUnderWhichConditionsTimesHold) {
+  study_.compute = "3ms";
+  study_.apply = "2GB";
+  study_.latency = "1ms";
+  study_.bandwidth = "5Gbit";
+  EXPECT_THAT(ReportMarkdown(study_, cells_, ""),
+              HasSubstr("speeds fixed, 3ms for a micro-batch, 2GB a second that a shard sums and "
+                        "applies, 1ms of latency, 5Gbit a machine."));
+}
+
 // Two modes share the 5 %, so one of them is judged at 2.5 % and the other at 5 %.
 TEST_F(ReportTest, SaysOneConfidenceForAllModes) {
   study_.modes.push_back("bounded,staleness=3");
