@@ -217,6 +217,7 @@ TEST_F(CoordinatorTest, ShardsLetGoOfASnapshotThatIsWritten) {
   Checkpointed(1, std::string("path"));
   EXPECT_LAST_TO_SHARDS(has_release_snapshot());
   EXPECT_EQ(sent_[1].back().release_snapshot().id(), 1u);
+  EXPECT_EQ(coordinator_->Status(now_).last_checkpoint(), "path");
 }
 
 }  // namespace

@@ -270,6 +270,7 @@ TEST_F(CoordinatorTermsTest, TheNextTermSaysWhatWasLostAndCountsOn) {
                                           "gone; 24 samples are trained again"));
   EXPECT_EQ(coordinator_->summary().servers_lost, 1);
   EXPECT_EQ(coordinator_->summary().samples_rolled_back, 8 + 24);
+  EXPECT_EQ(coordinator_->Status(now_).samples_rolled_back(), 8 + 24);
   EXPECT_EQ(kept_.back().samples_rolled_back(), 8 + 24);
   EXPECT_EQ(coordinator_->summary().workers_lost, 1);
 }

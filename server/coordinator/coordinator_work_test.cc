@@ -176,6 +176,31 @@ TEST_F(CoordinatorTest, AccountsForWhatALostWorkerHadBeenGiven) {
   EXPECT_EQ(ledger.under_way(), 2);
 }
 
+TEST_F(CoordinatorTest, StatusTellsHowFarTheJobAndEachWorkerAre) {
+  Start("consistency { mode { mode: NAME_ASYNC } } train { on_non_finite: ON_NON_FINITE_SKIP }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request()->set_count(3);
+  Receive(3, request);
+  proto::PeerMessage computed = Computed(0, {0, 2}, 1, 2);
+  Receive(3, computed);
+  computed.mutable_progress()->set_unit(1);
+  computed.mutable_progress()->set_clock(1);
+  computed.mutable_progress()->set_staleness(1.5);
+  computed.mutable_progress()->set_left_out(true);
+  Receive(3, computed);
+  const proto::JobStatus status = coordinator_->Status(now_);
+  EXPECT_EQ(status.ledger().left_out(), 1);
+  EXPECT_EQ(status.samples(), 8);
+  EXPECT_DOUBLE_EQ(status.epoch(), 8.0 / 20);
+  ASSERT_EQ(status.members_size(), 2);
+  for (const proto::JobStatus::Member& member : status.members()) {
+    const bool has_computed = member.rank() == 1;
+    EXPECT_EQ(member.clock(), has_computed ? 2 : 0);
+    EXPECT_EQ(member.staleness(), has_computed ? 1.5 : 0);
+  }
+}
+
 TEST_F(CoordinatorTest, ATestThatWasNotBegunIsAskedForWithTheUnitAgain) {
   Start("consistency { mode { mode: NAME_ASYNC } }");
   Begin();
