@@ -150,6 +150,7 @@ TEST_F(ReportPageTest, FailedRunsAndTrialsOfLearningRates) {
       cells_.back().cell.is_trial = true;
       cells_.back().cell.learning_rate = rate;
       cells_.back().result.outcome.seconds = rate == "0.1" ? 10 : 5;
+      cells_.back().result.outcome.reached = mode == 1;
     }
   }
   const nlohmann::json data = DataOf(Page());
@@ -158,6 +159,9 @@ TEST_F(ReportPageTest, FailedRunsAndTrialsOfLearningRates) {
   ASSERT_EQ(data["rates"].size(), 2u);
   EXPECT_EQ(data["rates"][1]["taken"], 1);
   EXPECT_EQ(data["rates"][1]["trials"][0]["seconds"], 10);
+  EXPECT_EQ(data["rates"][1]["trials"][0]["misses"], 0);
+  EXPECT_EQ(data["rates"][0]["trials"][0]["misses"], 1);
+  EXPECT_EQ(data["rates"][0]["trials"][0]["runs"], 1);
 }
 
 TEST_F(ReportPageTest, NothingThatItIsGivenEndsTheData) {
