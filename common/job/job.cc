@@ -104,8 +104,9 @@ void TakeScript(proto::Job* job, Report* report) {
   if (!report->Given("cluster.start_timeout")) {
     job->mutable_cluster()->set_start_timeout(kScriptStartTimeout);
   }
-  for (const char* key : {"data", "loss", "optimizer"}) {
-    if (!report->Given(key) || !report->Sound(key)) continue;
+  for (const char* section : {"data", "loss", "optimizer"}) {
+    const std::string key = report->FirstGiven(section);
+    if (key.empty() || !report->Sound(section)) continue;
     report->Add(key, "found beside a script, expected nothing: the script has its own");
   }
 }

@@ -46,6 +46,14 @@ void Report::Add(const Place& place, const std::string& key, const std::string& 
   if (!key.empty()) unsound_.insert(key);
 }
 
+std::string Report::FirstGiven(absl::string_view key) const {
+  for (auto it = places_.lower_bound(key); it != places_.end(); ++it) {
+    if (IsWithin(it->first, key)) return it->first;
+    if (!absl::StartsWith(it->first, key)) break;  // optimizer, optimizers, optimizer.name
+  }
+  return "";
+}
+
 bool Report::Sound(absl::string_view key) const {
   for (absl::string_view outer = key; !outer.empty(); outer = Outer(outer)) {
     if (unsound_.count(std::string(outer)) > 0) return false;

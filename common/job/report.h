@@ -32,6 +32,8 @@ class Report {
   void Note(const std::string& key, const Place& place) { places_[key] = place; }
   // Whether `key` is given.
   bool Given(const std::string& key) const { return places_.count(key) > 0; }
+  // `key`, or else the first key in it, that is given; empty if there is none.
+  std::string FirstGiven(absl::string_view key) const;
   // Of `key`, or of the innermost key around it that is given.
   Place PlaceOf(absl::string_view key) const;
 

@@ -19,10 +19,12 @@ using ::testing::ElementsAre;
 
 constexpr char kTrain[] = "train: {batch_size: 64, micro_batches: 4, until: {epochs: 3}}\n";
 
-absl::StatusOr<proto::Job> Load(const std::string& keys) {
+absl::StatusOr<proto::Job> Load(const std::string& keys,
+                                const std::vector<std::string>& overrides = {},
+                                const Environment& environment = {}) {
   const std::string file = testing::TempDir() + "/job.yaml";
   std::ofstream(file, std::ios::binary) << "version: 1\nname: s\n" << kTrain << keys;
-  return LoadJob(file, {}, Environment());
+  return LoadJob(file, overrides, environment);
 }
 
 std::vector<std::string> MistakesIn(const std::string& keys) {
@@ -89,6 +91,17 @@ TEST(ScriptJobTest, WhatTheScriptHasTheJobHasNot) {
   EXPECT_THAT(MistakesIn("script: [a]\nwire: {push: topk}\n"),
               ElementsAre("job.yaml:5:8: wire.push: found topk beside a script, expected another "
                           "codec: its optimizer is not known"));
+}
+
+// By --set and from the environment one key comes alone.
+TEST(ScriptJobTest, WhatTheScriptHasCannotBeSetEither) {
+  const absl::StatusOr<proto::Job> job =
+      Load("script: [a]\n", {"optimizer.learning_rate=3"}, {{"RUBATO__DATA__FORMAT", "glyphs"}});
+  EXPECT_EQ(std::string(job.status().message()),
+            "RUBATO__DATA__FORMAT: found beside a script, expected nothing: the "
+            "script has its own\n"
+            "--set optimizer.learning_rate: found beside a script, expected nothing: the script "
+            "has its own");
 }
 
 // And not that there is no model: the script was meant to bring it.
