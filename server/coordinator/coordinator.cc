@@ -211,15 +211,20 @@ void Coordinator::On(const coordinator::SwitchRequested& event) {
 
 void Coordinator::On(const coordinator::StopRequested& event) {
   const absl::Status& end = event.end;
+  const auto keep = [&] {  // for the next term
+    if (!lasting_.stop().empty()) return;
+    lasting_.set_stop(event.reason);
+    Keep();
+  };
   if (is_over_) {
-    if (goes_back_ && end.ok()) {  // the next term stops
-      lasting_.set_stop(event.reason);
-      Keep();
-    }
+    if (goes_back_ && end.ok()) keep();
     return;
   }
-  // All has been trained, or the stop before is being followed.
-  if (end.ok() && is_ending()) return;
+  // All has been trained, or the stop before is being followed; but the job may go back.
+  if (end.ok() && is_ending()) {
+    if (event.lasts) keep();
+    return;
+  }
   const bool has_saved = ending_.state() > Ending::State::kSaving;
   if (!end.ok() && (!has_begun() || has_saved)) {  // nothing is left to save
     End(end, kExitFailure, WhyStopped(end));
@@ -227,10 +232,7 @@ void Coordinator::On(const coordinator::StopRequested& event) {
   }
   // What was trained is not lost while the job gathers again: it stops when all are back.
   const bool is_back = starting_.state() == Starting::State::kGathering && before_.term() > 1;
-  if (end.ok() && (event.lasts || is_back) && lasting_.stop().empty()) {
-    lasting_.set_stop(event.reason);
-    Keep();
-  }
+  if (end.ok() && (event.lasts || is_back)) keep();
   if (has_saved || is_back) return;
   const bool is_first = !ending_.stopping();
   ending_.Stop(end);

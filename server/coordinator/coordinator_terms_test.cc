@@ -239,6 +239,25 @@ TEST_F(CoordinatorTermsTest, WhatAPersonAsksForMeanwhileIsKept) {
   EXPECT_EQ(kept_.back().stop(), "asked to");
 }
 
+TEST_F(CoordinatorTermsTest, AStopThatComesWhenAllIsTrainedIsKeptForOneThatGoesBack) {
+  Start();
+  Begin();
+  for (int64_t step = 0; step < 6; ++step) {
+    const int64_t samples = step % 3 == 2 ? 1 : 2;
+    Receive(2, Computed(step, {0, 2}, 1, samples));
+    Receive(3, Computed(step, {2, 4}, 1, samples));
+  }
+  Receive(2, Idle());
+  Receive(3, Idle());
+  ASSERT_TRUE(coordinator_->is_ending());
+  Handle(coordinator::StopRequested{absl::OkStatus(), "the target is met", /*lasts=*/false})
+      .IgnoreError();
+  EXPECT_TRUE(kept_.back().stop().empty());
+  Handle(coordinator::StopRequested{absl::OkStatus(), "asked to"}).IgnoreError();
+  EXPECT_EQ(kept_.back().stop(), "asked to");
+  EXPECT_EQ(coordinator_->summary().stopped, "");
+}
+
 TEST_F(CoordinatorTermsTest, ASignalIsNotKept) {
   Start();
   Begin();

@@ -134,6 +134,12 @@ absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
     coverage->killed = 1;
     return false;
   }
+  // The one that is to give a script's values may die when the others' time to come is over.
+  if (scenario_.job.gives_values && invariants_.view().number() == 0 && !end_.ok() &&
+      absl::IsDeadlineExceeded(end_)) {
+    coverage->killed = 1;
+    return false;
+  }
   if (scenario_.job.seconds > 0 && watch_.stops() == 0 && end_.ok()) {
     return absl::InternalError("until: the training ended by itself, and has no end but its time");
   }
