@@ -46,6 +46,8 @@ class ConvergenceTest(unittest.TestCase):
     def test_goes_on_after_kill_to_the_same_results(self):
         whole = self.run_study("whole")
         self.assertEqual(whole.returncode, 0, whole.stderr)
+        self.assertTrue(whole.stderr.startswith(
+            "warning: --seeds 3 is too few for a verdict: 6 are needed\n"), whole.stderr)
         self.assertIn("cannot be judged by 3 seeds: 6 are needed", whole.stdout)
         lines = [json.loads(line) for line in self.read("whole/results.jsonl").splitlines()]
         self.assertEqual([(line["mode"], line["seed"]) for line in lines],
@@ -61,6 +63,7 @@ class ConvergenceTest(unittest.TestCase):
 
         with subprocess.Popen(self.command("broken", "--jobs", "1"), cwd=self.folder.name,
                               text=True, stderr=subprocess.PIPE) as driver:
+            driver.stderr.readline()  # too few seeds
             first = driver.stderr.readline()
             driver.send_signal(signal.SIGKILL)
         self.assertRegex(first, r"^1 of 6 cells are done, [01] running")
@@ -245,8 +248,8 @@ class ConvergenceTest(unittest.TestCase):
         # Killed in the search and taken up again.
         with subprocess.Popen(self.command("broken", "--jobs", "1", *rates), cwd=self.folder.name,
                               text=True, stderr=subprocess.PIPE) as driver:
-            driver.stderr.readline()
-            driver.stderr.readline()  # the first cell is done
+            for _ in range(3):  # too few seeds, what is searched for, and the first cell is done
+                driver.stderr.readline()
             driver.send_signal(signal.SIGKILL)
         again = self.run_study("broken", *rates)
         self.assertEqual(again.returncode, 0, again.stderr)
@@ -317,7 +320,8 @@ class ConvergenceTest(unittest.TestCase):
     def test_ctrl_c_goes_on_too(self):
         with subprocess.Popen(self.command("study", "--jobs", "1"), cwd=self.folder.name,
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as driver:
-            driver.stderr.readline()
+            for _ in range(2):  # too few seeds, and the first cell is done
+                driver.stderr.readline()
             driver.send_signal(signal.SIGINT)
             self.assertIn("the same command goes on from here", driver.stdout.read())
         self.assertEqual(driver.returncode, 130)

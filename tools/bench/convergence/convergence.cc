@@ -238,6 +238,10 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
     return absl::InvalidArgumentError("--out is missing: the folder for the results");
   }
   if (options.verify > 0) return VerifyStudy(std::move(options), signals, code);
+  if (const int needed = SeedsNeeded(options.study); options.study.seeds < needed) {
+    WriteAll(2, absl::StrFormat("warning: --seeds %d is too few for a verdict: %d are needed\n",
+                                options.study.seeds, needed));
+  }
   std::optional<Calibration> calibration;
   // Before there is a folder, for delays that are too short.
   if (options.study.processes && !options.study.target.is_script) {

@@ -138,7 +138,7 @@ std::string SpeedText(const Study& study, const ModeVerdict& verdict, const Mode
       return "is the baseline";
     case ModeVerdict::Speed::kTooFewSeeds:
       return absl::StrFormat("cannot be judged by %d seeds: %d are needed", verdict.pairs,
-                             PairsNeeded(static_cast<int>(study.modes.size()) - 1, kAlpha));
+                             SeedsNeeded(study));
     case ModeVerdict::Speed::kNotReached:
       return absl::StrCat(MissesText(study, verdict), "; ", Advice(verdict));
     case ModeVerdict::Speed::kTooEasy:
@@ -405,6 +405,10 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
   sentences.insert(sentences.end(), flips.begin(), flips.end());
   if (const std::string busy = BusyText(study, cells); !busy.empty()) sentences.push_back(busy);
   return sentences;
+}
+
+int SeedsNeeded(const Study& study) {
+  return PairsNeeded(static_cast<int>(study.modes.size()) - 1, kAlpha);
 }
 
 std::string Certainty(const std::vector<Group>& groups) {

@@ -41,6 +41,9 @@ constexpr double kBusyShare = 0.7;
 // The verdicts as sentences, one for each mode but the baseline and each cluster.
 std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells);
 
+// Fewer seeds allow no verdict.
+int SeedsNeeded(const Study& study);
+
 // How sure they are; "" if there are too few seeds for any.
 std::string Certainty(const std::vector<Group>& groups);
 
