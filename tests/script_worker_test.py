@@ -227,6 +227,13 @@ class ScriptWorkerTest(unittest.TestCase):
         self.train("nothing", "script=['true']", code=2)
         self.assertIn("the script ended without taking part in the job", self.printed)
 
+    def test_one_of_several_that_takes_no_part_is_told_of(self):
+        run = self.train("one", "cluster.start_timeout=5s",
+                         f"script=[sh, -c, 'test $RUBATO_RANK = 0 && exec /usr/bin/python3 {SCRIPT}; exit 0']")
+        self.assertIn("1 of 2 scripts ended without taking part in the job, which begins without them when 5s "
+                      "(cluster.start_timeout) are over", self.printed)
+        self.assertEqual(self.summary(run)["steps"], STEPS)
+
     def test_a_script_that_is_not_to_blame_is_started_again(self):
         self.train("again", "cluster.workers=1", "cluster.max_restarts=2",
                    variables={"SCRIPT_ENDS": "4:75:mine"}, code=1)

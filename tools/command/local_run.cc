@@ -328,12 +328,26 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
                          folder_.LogFile("worker", 0)};
       return Event::kFailure;
     }
+    TellOfAbsent(display);
     if (launcher_.SinceOthersEnded() > absl::ZeroDuration()) {
       if (plan_.job.script_size() > 0) WatchScripts(display);
     } else {
       RUBATO_RETURN_IF_ERROR(CheckPaused(display));
     }
   }
+}
+
+void LocalRun::TellOfAbsent(ProgressDisplay& display) {
+  const proto::Cluster& cluster = plan_.job.cluster();
+  const int absent = cluster.workers().start() - launcher_.running("worker");
+  if (has_begun_ || plan_.job.script_size() == 0 || absent <= 0) return;
+  if (std::exchange(has_told_of_absent_, true)) return;
+  display.Clear();
+  Say(log_, absl::StrFormat(
+                "%d of %d scripts ended without taking part in the job, which begins without them "
+                "when %s (cluster.start_timeout) are over",
+                absent, cluster.workers().start(),
+                absl::FormatDuration(absl::Seconds(cluster.start_timeout()))));
 }
 
 void LocalRun::WatchScripts(ProgressDisplay& display) {

@@ -98,6 +98,8 @@ class LocalRun {
   void TellIfRemoved(ProgressDisplay& display);
   // Keeps logs below kMaxLog, when they have been read.
   void CutLogs(ProgressDisplay& display);
+  // Says once that scripts have ended before the training begins, and how long the others wait.
+  void TellOfAbsent(ProgressDisplay& display);
   // When the servers have ended: scripts go on, to save and test, as long as they take. Those that
   // do not hear of the end are killed after cluster.stall_timeout, those outside the job at once.
   void WatchScripts(ProgressDisplay& display);
@@ -143,6 +145,7 @@ class LocalRun {
   std::set<std::string> behind_;                   // of these: whose are not read to their end
   std::map<std::string, std::string> names_;       // by the same: what it calls itself
   std::map<std::string, std::string> early_ends_;  // likewise: what a script said of its own
+  bool has_told_of_absent_ = false;
   bool has_said_who_runs_ = false;
   ToldWarnings warnings_;
   PassedLines passed_;       // of the first script
