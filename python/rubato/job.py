@@ -190,6 +190,8 @@ class Job(server.Commands):
         samples, the accuracy a fraction) and other real numbers, by their names, are reported to the job where a test
         is due (evaluation.every); what it returns elsewhere is only for the script. Returns the result, or None in the
         workers where `test` was not run: check for that before you use it.
+
+        Raises Refused if the script has changed parameters since they came: the job does not have these.
         """
         engine = self._prepared_with_model("job.evaluate", "test")
         if not callable(test):  # here, for it is called in one worker only
@@ -197,7 +199,7 @@ class Job(server.Commands):
                           "job.evaluate(lambda: test(model))")
         if self._evaluating:
             raise Refused("job.evaluate was called within job.evaluate")
-        work = engine.advance()
+        work = self._fetch(engine)
         if not (engine.is_final or work is not None and (work.tests or work.rank == 0)):
             return None
         self._evaluating = True
@@ -229,11 +231,12 @@ class Job(server.Commands):
 
     def save(self, path: Any) -> bool:
         """Saves the model's state_dict with torch.save, on one worker: rank 0, and at the end the worker that tests the
-        final parameters. Returns whether it was this worker."""
+        final parameters. Returns whether it was this worker. Raises Refused as evaluate does; behind the job's end the
+        model is the script's."""
         import torch
 
         engine = self._prepared_with_model("job.save", "save")
-        engine.advance()
+        self._fetch(engine)
         if not (engine.tests_final or (self.rank == 0 and not engine.is_over)):
             return False
         # Not the flat vector behind all of them, but each; by the names of what torch.compile has wrapped.
@@ -244,6 +247,15 @@ class Job(server.Commands):
         os.replace(temporary, path)
         engine.settle()
         return True
+
+    def _fetch(self, engine: Engine) -> Any:
+        """The micro-batch that is to come, if one is; the model has what the job has for it. Refused if the script has
+        changed parameters."""
+        work = engine.advance()
+        if not engine.is_over:
+            self._layout.check_untouched()
+            self._layout.load(False)  # averages, which a batch of the script's own may have changed
+        return work
 
     def leave(self) -> None:
         """Leaves when the work that it has begun is done. The job continues without this worker."""

@@ -558,6 +558,18 @@ at_hand = [torch.zeros(2)]
 """)  # two epochs of three batches; the first finds what the second has before it
         self.assertEqual(output.splitlines(), ["True True"] + ["True False"] * 5)
 
+    def test_tests_and_files_have_the_averages_whatever_ran_before(self):
+        text = """
+model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, momentum=0.3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""" + LOOP + """        optimizer.step()
+    %s
+    %s
+"""
+        for call in ("job.evaluate(lambda: print(model[1].running_mean))",
+                     "job.save('x.pt'); print(torch.load('x.pt')['1.running_mean'])"):
+            self.assertEqual(self.passes(text % ("model(100 * x)", call)), self.passes(text % ("", call)))
+
     def test_a_change_between_steps_is_told_to_be_lost(self):
         change = "        with torch.no_grad(): model.weight.clamp_(-1, 1)\n"
         code, _, errors = self.run_script(LOOP + "        optimizer.step()\n" + change)

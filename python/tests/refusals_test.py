@@ -42,6 +42,19 @@ job.{call}
         for edit in ("weight.data.clamp_(-0.01, 0.01)", "weight.data.mul_(float('nan'))"):
             self.refuses("weight was changed in place", LOOP + f"        model.{edit}\n        optimizer.step()\n")
 
+    def test_what_the_job_does_not_have_is_neither_tested_nor_saved(self):
+        text = LOOP + """        optimizer.step()
+    if epoch == 1:  # the last: no step follows
+        model.load_state_dict({name: torch.zeros_like(value) for name, value in model.state_dict().items()})
+"""
+        for call in ("evaluate(dict)", "save('x.pt')"):
+            code, _, errors = self.run_script(text + f"        job.{call}\n")
+            self.assertEqual(code, 1, errors)
+            self.assertIn("rubato.errors.Refused: weight was changed in place", errors)
+        # Behind the job's end the model is the script's.
+        output = self.passes(text + "job.save('x.pt')\nprint(torch.load('x.pt')['weight'].abs().sum().item())\n")
+        self.assertEqual(output, "0.0\n")
+
     def test_other_memory_for_parameters(self):
         assign = "model.weight.data = model.weight.data.clamp(-0.1, 0.1)\n"
         for text in (LOOP.replace("for epoch", "model.double(); x = x.double()\nfor epoch", 1) +
