@@ -1,10 +1,11 @@
 """What a script may have meant otherwise than it is done: warnings, once each."""
 
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any, Collection, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 
 from .errors import warn
+from .layout import Entry
 from .overlap import on_accumulated
 
 _TOLERANCE = 0.05  # of the job's length, and one step
@@ -55,3 +56,32 @@ class GradientWatch:
             warn("the script changes gradients between backward and optimizer.step(), which is done "
                  "to those of each micro-batch. To clip the gradient of the whole step: "
                  "job.prepare(..., clip_grad_norm=1.0) in place of clip_grad_norm_")
+
+
+class MissingGradients:
+    """Of a worker's steps, until it has warned: which parameters had no gradient in any of its micro-batches. The
+    servers take that for zero, where torch's optimizers skip them."""
+
+    def __init__(self, entries: Sequence[Entry], skipped: Collection[int]):
+        """`entries`: that are trained. `skipped`: ids of tensors for which zero is as good as no gradient."""
+        self._entries, self._skipped = entries, skipped
+        self._unit: Optional[int] = None
+        self._missing: Sequence[Entry] = ()  # in that step, so far
+
+    def note(self, unit: int) -> None:
+        """The gradients of a micro-batch of step `unit` are in `.grad`."""
+        if unit != self._unit:
+            self._warn()
+            self._unit, self._missing = unit, self._entries
+        self._missing = [entry for entry in self._missing if entry.tensor.grad is None]
+
+    def _warn(self) -> None:
+        """A step is whole: in one of its micro-batches alone a parameter may have none by design."""
+        missing = [entry.name for entry in self._missing if id(entry.tensor) not in self._skipped]
+        if not missing:
+            return
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        warn(f"{missing[0]}{more} had no gradient in a step, which counts as one of zero: weight decay, momentum and "
+             "Adam's count of steps go on, where PyTorch skips such a parameter. What is not to be trained: "
+             "requires_grad_(False) before job.prepare")
+        self._entries = ()

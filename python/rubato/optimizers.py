@@ -1,7 +1,7 @@
 """Converts torch's optimizers and schedulers to the servers' settings, and replaces them in the script."""
 
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 import torch
 
@@ -77,6 +77,13 @@ def to_settings(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, A
     if own:
         settings["groups"] = own
     return settings
+
+
+def skipped(optimizer: torch.optim.Optimizer) -> Set[int]:
+    """Ids of the parameters that a gradient of zero changes no more than none."""
+    is_kind = isinstance(optimizer, (torch.optim.SGD, torch.optim.Adagrad))
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]
+            if is_kind and not any(group.get(name) for name in ("weight_decay", "momentum", "lr_decay"))}
 
 
 def factors(scheduler: Any, optimizer: torch.optim.Optimizer, steps: int) -> List[float]:

@@ -13,7 +13,7 @@ from .errors import Refused
 from .layout import Layout
 from .length import total_steps
 from .loader import Loader
-from .optimizers import Optimizer, Scheduler, factors, to_settings
+from .optimizers import Optimizer, Scheduler, factors, skipped, to_settings
 from .overlap import Overlap
 from .sampler import Order, check_order
 
@@ -63,6 +63,8 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
                               "servers have a learning rate of 0 for it. To train it from some epoch on: a job of its "
                               "own, which begins with this one's parameters")
         counts = engine.weight_of(weight)
+        if counts > 0 and engine.work.rank == 0:  # one warning in a job
+            missing.note(engine.work.unit)
         factor = scale * (counts if engine.is_mean else 1)
         trained = prepared.trained if counts > 0 else ()  # the mean over nothing is no number
         if early is not None:
@@ -82,11 +84,11 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     prepared = Optimizer(optimizer, hand_over, put_back, lambda value: job.log(loss=value), table,
                          steps_per_factor, overlap)
     prepared.show_rate(0)
-    frozen = [entry for entry in layout.parameters
-              if id(entry.tensor) in prepared.trained and not entry.tensor.requires_grad]
+    optimized = [entry for entry in layout.parameters if id(entry.tensor) in prepared.trained]
+    frozen = [entry for entry in optimized if not entry.tensor.requires_grad]
+    missing = hints.MissingGradients([entry for entry in optimized if entry.tensor.requires_grad], skipped(optimizer))
     if not overlap:  # which refuses what is watched for
-        prepared.watch = hints.GradientWatch(
-            entry.tensor for entry in layout.parameters if id(entry.tensor) in prepared.trained)
+        prepared.watch = hints.GradientWatch(entry.tensor for entry in optimized)
     early = Overlap(layout, engine, prepared.trained) if overlap else None
     batches.connect(engine, job._limit, begin, put_back)
     result = (model, prepared, batches)

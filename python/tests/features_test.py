@@ -494,6 +494,31 @@ def compute(a, b):
             self.assertEqual(code, 0, errors)
             self.assertEqual(errors.count("in place of clip_grad_norm_"), times, errors)
 
+    def test_a_parameter_without_a_gradient_is_warned_of_once(self):
+        def said(text):
+            code, _, errors = self.run_script(text)
+            self.assertEqual(code, 0, errors)
+            return errors.count("weight had no gradient in a step")
+
+        step = "        optimizer.step()\n"
+        adam = "optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)\n"
+        freeze = "model.weight.requires_grad_(False)\n"
+        late = LOOP.replace("for epoch", freeze + "for epoch") + step
+        # Only of the last epoch's steps; in one of a step's two micro-batches alone, as in a mixture of experts.
+        later = LOOP.replace("    for a", "    model.weight.requires_grad_(epoch == 0)\n    for a") + step
+        parts = "job = rubato.join(epochs=2, train={'micro_batches': 2})\n"
+        experts = parts + LOOP.replace("compute(", "model.weight.requires_grad_(job._engine.work.leaf == 1)\n"
+                                                   "        compute(") + step
+        for text, times in ((late, 1), (later, 1), (parts + late, 1), (experts, 0), (freeze + LOOP + step, 0),
+                            (LOOP + step, 0), (late.replace("loader)", "loader, overlap=True)", 1), 1)):
+            self.assertEqual(said(adam + text), times, text)
+        # Where torch does the same.
+        for optimizer, times in (("SGD(model.parameters(), lr=0.1)", 0), ("Adagrad(model.parameters())", 0),
+                                 ("SGD(model.parameters(), lr=0.1, momentum=0.9)", 1),
+                                 ("SGD([{'params': [model.weight], 'weight_decay': 0.1}, {'params': model.bias}], 0.1)",
+                                  1)):
+            self.assertEqual(said(f"optimizer = torch.optim.{optimizer}\n" + late), times, optimizer)
+
     def test_a_sum_for_a_loss(self):
         self.same(LOOP.replace("loader)", "loader, loss='sum')", 1)
                   .replace("compute(a, b)", "F.cross_entropy(model(a), b, reduction='sum').backward()")
