@@ -77,6 +77,11 @@ class MissingGradients:
 
     def _warn(self) -> None:
         """A step is whole: in one of its micro-batches alone a parameter may have none by design."""
+        if self._missing and len(self._missing) == len(self._entries):
+            warn("optimizer.step() was called, and no parameter had a gradient, expected loss.backward() before it: "
+                 "that counts as a gradient of zero")
+            self._entries = ()
+            return
         missing = [entry.name for entry in self._missing if id(entry.tensor) not in self._skipped]
         if not missing:
             return

@@ -519,6 +519,14 @@ def compute(a, b):
                                   1)):
             self.assertEqual(said(f"optimizer = torch.optim.{optimizer}\n" + late), times, optimizer)
 
+    def test_steps_without_a_backward_are_warned_of_once(self):
+        loop = LOOP.replace("        compute(a, b)\n", "")
+        for step, times in ("optimizer.step()", 1), ("optimizer.step(weight=0)", 0):  # the mean over nothing
+            code, _, errors = self.run_script(loop + f"        {step}\n")
+            self.assertEqual(code, 0, errors)
+            self.assertEqual(errors.count("expected loss.backward() before it"), times, errors)
+            self.assertNotIn("had no gradient in a step", errors)
+
     def test_a_sum_for_a_loss(self):
         self.same(LOOP.replace("loader)", "loader, loss='sum')", 1)
                   .replace("compute(a, b)", "F.cross_entropy(model(a), b, reduction='sum').backward()")
