@@ -100,8 +100,8 @@ class Engine:
         """Sends the computed gradient and requests the next micro-batch. True if that has not arrived yet: the script
         may do other work, but must not use the parameters, which are changing."""
         if self._state is _State.BEGUN:
-            raise Refused("optimizer.step() was not called for the micro-batch before, expected once for each: to add "
-                          "gradients of several, set train.micro_batches")
+            raise Refused("optimizer.step() was not called for the micro-batch before, expected once for each, of the "
+                          "optimizer that job.prepare returned: to add gradients of several, set train.micro_batches")
         if self._state is _State.FILLED:
             self._give()
         if self._state is _State.NOTHING:

@@ -16,6 +16,10 @@ class RefusalsTest(WithFake):
     def test_own_accumulation(self):
         self.refuses("set train.micro_batches", LOOP + "        if epoch == 1: optimizer.step()\n")
 
+    def test_the_optimizer_that_was_given(self):
+        self.refuses("of the optimizer that job.prepare returned",
+                     LOOP.replace("model, optimizer, loader =", "model, _, loader =") + "        optimizer.step()\n")
+
     def test_two_steps_for_one_micro_batch(self):
         self.refuses("called twice", LOOP + "        optimizer.step()\n        optimizer.step()\n")
 
