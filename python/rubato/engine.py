@@ -41,7 +41,8 @@ class Engine:
         self.worker = worker
         self.seed = int(worker.job.get("seed", 0))
         self.samples = samples
-        self.work: Any = core.Work(samples_before=0, epoch=0, rank=0, workers=1, mode="", begin=0, end=0, leaves=None)
+        self.work: Any = core.Work(samples_before=0, unit_samples=0, epoch=0, begin=0, end=0, rank=0, workers=1,
+                                   mode="", leaves=None)
         self.ahead: List[Tuple[int, int, int]] = []  # epoch, begin, end of micro-batches that will likely come
         # Hears of places (epoch, begin, end) what samples stand there, in the job's order.
         self.on_samples: Callable[[int, int, int, List[int]], None] = lambda *_: None
@@ -111,6 +112,9 @@ class Engine:
 
     def _next(self) -> None:
         frame = self.worker.next()
+        if frame.kind == "final":  # the step of what was at hand is done, and none follows
+            self.work.samples_before += self.work.unit_samples
+            self.work.unit_samples = 0
         while frame.kind == "final" and not frame.tests:  # again where the job went back to its end
             self.worker.take_final()
             self._load(True)
@@ -209,7 +213,7 @@ class Engine:
 
     @property
     def step(self) -> int:
-        """Steps of the job before the current micro-batch."""
+        """Steps of the job before the current micro-batch; at the end of the training, of the whole job."""
         epochs, place = divmod(self.work.samples_before, self.samples)
         return int(epochs * -(-self.samples // self._batch) + place // self._batch)
 

@@ -277,7 +277,8 @@ class Job(server.Commands):
 
     @property
     def step(self) -> int:
-        """The number of steps (of train.batch_size samples) before the current micro-batch."""
+        """The number of steps (of train.batch_size samples) before the current micro-batch; behind the last epoch those
+        that were made (in async those up to this worker's last)."""
         return self._prepared().step
 
     @property

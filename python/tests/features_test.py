@@ -39,7 +39,20 @@ class FeaturesTest(WithFake):
         if epoch == 0: break
     print(epoch, job.epoch, job.step)
 """)
-        self.assertEqual(output.splitlines(), ["0 0 0", "1 2 6", "2 2 6", "3 2 6"])
+        self.assertEqual(output.splitlines(), ["0 0 0", "1 1 6", "2 1 6", "3 1 6"])
+
+    def test_behind_the_last_epoch_the_step_is_the_number_of_steps(self):
+        text = "loader = DataLoader(TensorDataset(x[:16], y[:16]), batch_size=8)\n" + LOOP + """
+        optimizer.step()
+    print(epoch, job.step)
+print(job.step)
+"""
+        parts = text.replace("model, optimizer", "job = rubato.join(epochs=2, train={'micro_batches': 2})\n"
+                             "model, optimizer", 1)
+        for case in text, parts:
+            for kept, ends in ("0", "1"), ("2", "1"), ("0", "2"):
+                code, output, errors = self.run_script(case, FAKE_KEPT=kept, FAKE_ENDS=ends)
+                self.assertEqual((code, output.split()), (0, "0 2 1 4 4".split()), errors)
 
     def test_a_batch_that_is_left_comes_again(self):
         output = self.passes(LOOP.replace("        optimizer.zero_grad()", "        break") + """
@@ -761,7 +774,7 @@ os.kill(os.getpid(), signal.SIGTERM)
 print("swallowed")
 """
         code, output, errors = self.run_script(text)
-        self.assertEqual((code, output), (-15, "1 0 3 True\n" * 2 + "trained\n"), errors)
+        self.assertEqual((code, output), (-15, "0 0 3 True\n" * 2 + "trained\n"), errors)
 
     def test_the_environment_starts_nothing_of_others(self):
         output = self.passes("import os; before = dict(os.environ)\n" + LOOP + """        optimizer.step()
