@@ -20,6 +20,7 @@ import torch
 
 TOLERANCE = 5e-7  # of float32 against float64, over 20 steps
 HALVES = 2e-3  # of two scripts with products in half floats
+DRAWS = ("--model=noisy", "--shuffle", "--augment", "--samples=152")  # in every way
 ON_GPU = os.environ.get("TEST_DEVICE") == "cuda"
 
 
@@ -35,7 +36,13 @@ class ParityTest(WithPrograms):
         found = self.alone("--out", "found.pt", *arguments)
         expected = self.alone("--plain", "--out", "expected.pt",
                               *(a for a in arguments if a not in ("--mode=async", "--range")))
-        a, b = (torch.load(self.folder / name, map_location="cpu") for name in ("found.pt", "expected.pt"))
+        self.check("found.pt", tolerance, *arguments)
+        for one, other in zip(found[:-1], expected[:-1]):
+            self.assertAlmostEqual(one["test"]["loss"], other["test"]["loss"], delta=10 * tolerance)
+
+    def check(self, file, tolerance, *arguments):
+        """The file has what expected.pt has."""
+        a, b = (torch.load(self.folder / name, map_location="cpu") for name in (file, "expected.pt"))
         # Batches are counted by this worker alone.
         a = {name.replace("_orig_mod.", ""): value for name, value in a.items() if "num_batches" not in name}
         self.assertEqual(set(a), set(b))
@@ -45,8 +52,6 @@ class ParityTest(WithPrograms):
         difference = ((a - b).norm() / b.norm()).item()
         print(arguments, difference)
         self.assertLessEqual(difference, tolerance, arguments)
-        for one, other in zip(found[:-1], expected[:-1]):
-            self.assertAlmostEqual(one["test"]["loss"], other["test"]["loss"], delta=10 * tolerance)
 
     def test_each_optimizer(self):
         for optimizer in ("sgd", "adam", "adamw", "adagrad", "rmsprop"):
@@ -88,14 +93,20 @@ class ParityTest(WithPrograms):
         self.compare("--compile", "--optimizer=adamw")
         self.compare("--compile", "--overlap")
 
-    def train(self, servers, workers, *arguments, kill=None, processes=2, **settings):
-        """The summary of a run of that cluster, of a script that draws in every way. All its workers end with the same
-        parameters."""
+    def test_averages_once_a_step(self):
+        # As docs/pytorch.md writes them, where the plain script has them behind optimizer.step().
+        self.compare("--ema")
+        self.compare("--ema", "--parts=4")
+        self.train(1, 2, "--ema", "--out=found.pt", draws=())
+        for rank in 0, 1:
+            self.check(f"found.pt{rank}", TOLERANCE, "two workers")
+
+    def train(self, servers, workers, *arguments, draws=DRAWS, kill=None, processes=2, **settings):
+        """The summary of a run of that cluster. All its workers end with the same parameters."""
         run = self.folder / "run"
         shutil.rmtree(run, ignore_errors=True)
         job = {"version": 1, "name": "bits", "seed": 3,
-               "script": [PYTHON, TRAIN, "--model=noisy", "--shuffle", "--augment", "--parts=4", "--samples=152",
-                          f"--workers={processes}", *arguments],
+               "script": [PYTHON, TRAIN, *draws, "--parts=4", f"--workers={processes}", *arguments],
                "cluster": {"servers": servers, "workers": workers, "address": "127.0.0.1:0"},
                "train": {"batch_size": 16, "micro_batches": 4, "until": {"epochs": 4}}, **settings}
         (self.folder / "job.yaml").write_text(json.dumps(job))

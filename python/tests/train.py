@@ -134,6 +134,7 @@ def arguments():
     parser.add_argument("--resident", action="store_true", help="the samples are on the device from the beginning")
     parser.add_argument("--pin", action="store_true")
     parser.add_argument("--no-gpu", action="store_true", help="as if the model were on a GPU")
+    parser.add_argument("--ema", action="store_true", help="all that is said of values is of averages over the steps")
     parser.add_argument("--out")
     return parser.parse_args()
 
@@ -192,6 +193,17 @@ def main():
         model, optimizer, loader = prepared[:3]
         scheduler = prepared[3] if args.schedule else None
 
+    averages = [parameter.detach().clone() for parameter in model.parameters()]
+    averaged = 0  # steps
+
+    def average():
+        """Once a step, of the parameters that come of it."""
+        nonlocal averaged
+        if args.ema and (args.plain or job.step > averaged):
+            averaged = averaged + 1 if args.plain else job.step
+            for mean, parameter in zip(averages, model.parameters()):
+                mean.mul_(0.9).add_(parameter.detach(), alpha=0.1)
+
     if args.breaks:
         first = next(model.parameters())  # whose gradient comes last
         first.register_hook(lambda gradient: break_once(args.breaks) if job.step == 5 else None)
@@ -204,6 +216,8 @@ def main():
                 "accuracy": (output.argmax(1) == labels).double().mean().item()}
 
     def train(a, b):
+        if not args.plain:
+            average()
         time.sleep(args.slow)  # so that there is time to disturb
         if args.gathers > 1 and job.epoch == args.epochs - 1 and job.workers < args.gathers:
             time.sleep(1)  # so that there is time to come back
@@ -221,6 +235,8 @@ def main():
             optimizer.step(weight=(b != -100).sum())
         else:
             optimizer.step()
+        if args.plain:
+            average()
         if scheduler is not None:
             scheduler.step()
         if job is not None:
@@ -242,11 +258,15 @@ def main():
             model.eval()
             figures = test()
         else:
+            average()
             figures = job.evaluate(test)
         print(json.dumps({"epoch": epoch, "batches": batches, "test": figures}), flush=True)
     state = {name.replace("_orig_mod.", ""): value.cpu().double() for name, value in model.state_dict().items()
              if "num_batches" not in name}
-    if args.out:
+    if args.ema:
+        state = {f"average {i}": mean.cpu().double() for i, mean in enumerate(averages)}
+        torch.save(state, args.out + os.environ.get("LOCAL_RANK", ""))
+    elif args.out:
         torch.save(state, args.out) if job is None else job.save(args.out)
     digest = hashlib.sha256(b"".join(v.float().contiguous().numpy().tobytes() for v in state.values())).hexdigest()
     print(json.dumps({"digest": digest, "pid": os.getpid()}), flush=True)
