@@ -147,8 +147,11 @@ class Job(server.Commands):
         A script that comes when nothing is left to train, for example one that was lost in the final test, gets the
         last epoch once, without batches, so that a job.evaluate in the loop tests the final parameters. At the loop's
         end the job is over: a job.evaluate behind it runs no test.
+
+        Raises Refused if the script takes no batch in two epochs in a row: such a loop would never end.
         """
         engine = self._prepared()
+        idle = 0  # epochs in a row without a batch
         try:
             while True:
                 work = engine.advance()
@@ -159,7 +162,12 @@ class Job(server.Commands):
                 else:
                     engine.settle()
                     return
+                begun = engine.begun
                 yield self._epoch
+                idle = 0 if engine.begun > begun else idle + 1
+                if idle == 2:
+                    raise Refused(f"no batch was taken in epoch {self._epoch}, twice in a row, expected to iterate "
+                                  "over the loader that job.prepare returned, anew in each epoch")
         finally:
             self._epoch = None
 

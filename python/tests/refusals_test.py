@@ -23,6 +23,20 @@ class RefusalsTest(WithFake):
     def test_two_steps_for_one_micro_batch(self):
         self.refuses("called twice", LOOP + "        optimizer.step()\n        optimizer.step()\n")
 
+    def test_epochs_without_a_batch(self):
+        sentence = ("no batch was taken in epoch %d, twice in a row, expected to iterate over the loader that "
+                    "job.prepare returned")
+        bounded = LOOP.replace("job.epochs()", "(e for _, e in zip(range(9), job.epochs()))")
+        # Of the script's own loader, and of an iterator that is used up in the first epoch.
+        self.refuses(sentence % 0, bounded.replace("model, optimizer, loader =", "model, optimizer, _ =")
+                     .replace("        compute(a, b)\n", ""))
+        used_up = bounded.replace("for epoch", "import itertools\nloader = itertools.islice(loader, 3)\nfor epoch", 1)
+        self.refuses(sentence % 1, used_up + "        optimizer.step()\n")
+        # One may be skipped, again and again.
+        self.passes(bounded.replace("    for a, b in loader", """\
+    skips = not globals().get("skips", False)
+    for a, b in [] if skips else [next(batches := iter(loader))]""") + "        optimizer.step()\n")
+
     def test_a_step_without_a_micro_batch(self):
         self.refuses("no micro-batch at hand", LOOP.split("for epoch")[0] + "next(iter(loader))\noptimizer.step()\n")
 
