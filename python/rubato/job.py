@@ -269,6 +269,17 @@ class Job(server.Commands):
         """Leaves when the work that it has begun is done. The job continues without this worker."""
         self._prepared().leave()
 
+    def stop(self) -> None:
+        """Ends the training of all workers in order, with a checkpoint, as `rubato stop` does. Does nothing where it is
+        over.
+
+        Loops over the job's epochs end by themselves, after the step that is being computed, so a script goes on with
+        its loop. Raises Error if the servers cannot be asked.
+        """
+        engine = self._prepared()
+        if not (engine.is_final or engine.is_over):
+            server.command("stop", self.run)
+
     @property
     def rank(self) -> int:
         """The rank of this worker, from the first micro-batch on. It may change when workers join or leave."""
@@ -316,7 +327,7 @@ class Job(server.Commands):
                     engine.settle()
                 if not engine.is_over and engine.work.samples_before > 0 and not has_failed:
                     print(f"rubato: the script ends in epoch {engine.work.epoch} of the job, before the job does "
-                          "(train.stop_when ends a job early)", file=sys.stderr)
+                          "(job.stop() and train.stop_when end a job early)", file=sys.stderr)
         except (Error, SystemExit):
             pass  # it was raised before
         finally:

@@ -304,8 +304,8 @@ class EndingsTest(WithPrograms):
         code, printed = self.train_text(FAILING.replace("FAILS", "if job.epoch == 1: sys.exit()"))
         self.assertEqual(code, 1, printed)
         self.assertIn("too few workers are left to go on", printed)
-        self.assertIn("; worker 0: the script ends in epoch 1 of the job, before the job does (train.stop_when ends "
-                      "a job early)", printed)
+        self.assertIn("; worker 0: the script ends in epoch 1 of the job, before the job does (job.stop() and "
+                      "train.stop_when end a job early)", printed)
 
     def test_a_job_is_ended_early_by_what_its_script_measures(self):
         text = FAILING.replace("FAILS", "pass")
@@ -324,6 +324,21 @@ class EndingsTest(WithPrograms):
         done = subprocess.run([PROGRAMS[0], "eval", "runs/latest"], cwd=self.folder, env=self.environment, text=True,
                               capture_output=True)
         self.assertIn("error: eval cannot test a script's model: load the parameters in your script", done.stderr)
+
+    def test_a_script_ends_its_job_for_all_workers(self):
+        # Rank 0 asks once by its count, and again in the final test, when the training is over.
+        text = FAILING.replace("FAILS", "pass").replace('print("came', """\
+    if job.evaluate(lambda: {"accuracy": 0.75}) and epoch >= 3:
+        job.stop()
+print("saved", job.save("model.pt"), "came""")
+        code, printed = self.train_text(text, train="until: {epochs: 300}", flags=(
+            "--set", "cluster.workers=2", "--set", "train.micro_batches=2"))
+        self.assertEqual(code, 0, printed)
+        self.assertIn("stopped        before train.until: asked to\n", printed)
+        self.assertEqual(self.final_accuracy(), 0.75)
+        logs = [(self.folder / "runs" / "latest" / "logs" / f"worker-{rank}.log").read_text() for rank in range(2)]
+        ends = sorted(log.splitlines()[-1] for log in logs)
+        self.assertEqual(ends, [f"saved {saved} came to its end" for saved in (False, True)])
 
     def final_accuracy(self):
         return json.loads((self.folder / "runs" / "latest" / "summary.json").read_text()).get("test_accuracy")
