@@ -30,7 +30,7 @@ def of(result: Any) -> Figures:
     if not isinstance(result, Mapping):
         raise Refused(f"job.evaluate's test returned a {type(result).__name__}, expected None or a dictionary "
                       "such as {'accuracy': 0.9}")
-    accuracy = _as_float(result.get("accuracy"))
+    accuracy = _told(result, "accuracy")
     if accuracy is not None and math.isnan(accuracy):  # of no samples
         accuracy = None
     if accuracy is not None:
@@ -38,7 +38,7 @@ def of(result: Any) -> Figures:
             raise Refused(f"job.evaluate's test returned accuracy={accuracy:g}, expected a fraction from 0 to 1, "
                           "not a percentage")
         accuracy = min(1.0, max(0.0, accuracy))
-    return Figures(_as_float(result.get("loss")), accuracy, _others(result))
+    return Figures(_told(result, "loss"), accuracy, _others(result))
 
 
 def left_out(result: Any, figures: Figures) -> str:
@@ -58,13 +58,19 @@ def _others(result: Mapping[Any, Any]) -> Dict[str, float]:
     return dict(itertools.islice(((name, value) for name, value in numbers if value is not None), _MOST))
 
 
-def _as_float(value: Any) -> Optional[float]:
-    return None if value is None else float(value)
+def _told(result: Mapping[Any, Any], name: str) -> Optional[float]:
+    """The figure of that name, which is the job's. None: not known. Refused if it is no number."""
+    value = result.get(name)
+    number = _number(value)
+    if number is None and value is not None:
+        raise Refused(f"job.evaluate's test returned {name}={value!r}, expected a real number, or None where it is not "
+                      "known")
+    return number
 
 
 def _number(value: Any) -> Optional[float]:
     """None: it is none."""
     try:
-        return None if isinstance(value, (str, bytes)) else _as_float(value)
+        return None if value is None or isinstance(value, (str, bytes)) else float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         return None

@@ -46,6 +46,8 @@ MUTANTS = [
      "features_test FeaturesTest.test_a_change_of_data_between_steps_is_told_to_be_lost"),
     ("an accuracy in percent goes to the servers", "figures.py", "not -_ROUNDING <= accuracy <= 1 + _ROUNDING", "False",
      "refusals_test RefusalsTest.test_figures_of_a_test_that_are_none"),
+    ("a loss may be no number", "figures.py", "if number is None and value is not None:", "if False:",
+     "refusals_test RefusalsTest.test_figures_of_a_test_that_are_none"),
     ("a test's figure takes a name of the metrics'", "figures.py", " and name not in _FIELDS", "",
      "features_test FeaturesTest.test_other_figures_of_a_test_are_the_jobs_by_their_names"),
     ("a test has figures without end", "figures.py", "if value is not None), _MOST)", "if value is not None), None)",

@@ -375,6 +375,8 @@ job.prepare(model, optimizer, loader)
         test = LOOP + "        optimizer.step()\n    job.evaluate(lambda: %s)\n"
         for figures, sentence in (("{'accuracy': 93.5}", "accuracy=93.5, expected a fraction from 0 to 1, not a perc"),
                                   ("{'accuracy': -0.5}", "accuracy=-0.5, expected a fraction"),
+                                  ("{'loss': 'x'}", "returned loss='x', expected a real number"),
+                                  ("{'accuracy': [1, 2]}", "returned accuracy=[1, 2], expected a real number"),
                                   ("0.5", "returned a float, expected None or a dictionary")):
             self.refuses(sentence, test % figures)
 
