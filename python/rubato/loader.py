@@ -154,8 +154,9 @@ class Loader:
         """Of the job. Refused if the script's batches are neither the job's nor its micro-batches."""
         self._micro = batch // micro_batches
         if self.batch_size not in (batch, self._micro):
+            part = f", or {self._micro}, which is one of its micro-batches" if micro_batches > 1 else ""
             raise Refused(f"the DataLoader has batch_size={self.batch_size}, expected {batch}, which is the job's "
-                          f"train.batch_size, or {self._micro}, which is one of its micro-batches")
+                          f"train.batch_size{part}")
         if self.drop_last:
             self.samples = len(self.dataset) // batch * batch
         if self.samples == 0:
