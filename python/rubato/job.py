@@ -38,6 +38,7 @@ class Job(server.Commands):
     def __init__(self, job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dict[str, Any]):
         self._file = os.environ.get("RUBATO_JOB")
         if self._file is None:
+            _check_is_alone(os.environ)
             self._given = _given(job, epochs, settings)
             _check_end(self._given)
         else:
@@ -421,6 +422,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
     return value
+
+
+def _check_is_alone(environment: Mapping[str, str]) -> None:
+    """Refused if a launcher such as torchrun has started the script with others, each of which would train alone."""
+    world = environment.get("WORLD_SIZE", "")
+    if "RANK" in environment and world.isdigit() and int(world) > 1:
+        raise Refused(f"found WORLD_SIZE={world} and no RUBATO_JOB in the environment, as torchrun sets it, expected "
+                      "`rubato train job.yaml`, which starts the servers and the script's copies: in the job, script: "
+                      f"[python3, {os.path.basename(sys.argv[0]) or 'train.py'}] and cluster: {{workers: {world}}}")
 
 
 def _check_end(given: Dict[str, Any]) -> None:

@@ -275,6 +275,17 @@ for call in {[call for call, _ in calls]!r}:
             ("rubato.launch(print, 5)", "found job=5, expected a dictionary with the keys of a job file"),
             ("rubato.launch(print, {}, method='frok')", "cannot find context for 'frok'")))
 
+    def test_a_script_of_torchrun(self):
+        code, _, errors = self.run_script("", RANK="0", WORLD_SIZE="2", MASTER_PORT="29611")
+        self.assertEqual(code, 1)
+        self.assertIn("found WORLD_SIZE=2 and no RUBATO_JOB in the environment, as torchrun sets it, expected `rubato "
+                      "train job.yaml`", errors)
+        self.assertIn("script: [python3, script.py] and cluster: {workers: 2}", errors)
+        for variables in ({"RANK": "1", "WORLD_SIZE": "2", "RUBATO_JOB": "job.yaml"}, {"WORLD_SIZE": "2"},
+                          {"RANK": "0", "WORLD_SIZE": "1"}):
+            code, _, errors = self.run_script("", **variables)
+            self.assertEqual(code, 0, errors)
+
     def test_a_mistaken_argument_is_refused_in_a_job_of_rubato_train_too(self):
         code, _, errors = self.run_script("rubato.join(epoch=8)", RUBATO_JOB="job.yaml")
         self.assertIn("was given epoch=8, expected epochs or a key", errors)
