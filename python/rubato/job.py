@@ -377,6 +377,13 @@ def _print_by_lines() -> None:
 _KEYS = ("version", "name", "seed", "cluster", "device", "data", "model", "loss", "optimizer", "consistency", "wire",
          "train", "metrics", "log", "evaluation", "checkpoint", "security", "script")
 
+# Keys of one section alone, which are likely to be given without it.
+_SECTIONS = {
+    "train": ("batch_size", "micro_batches", "until", "stop_when", "on_non_finite"),
+    "cluster": ("servers", "workers", "address"),
+    "checkpoint": ("keep_last", "keep_best", "resume"),
+}
+
 
 def _given(job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dict[str, Any]) -> Dict[str, Any]:
     """The arguments of join as one dictionary with the keys of a job file. Refused if they cannot be."""
@@ -407,8 +414,11 @@ def _given(job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dic
 def _check_names(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if name not in _KEYS:
-            raise Refused(f"rubato.join was given {name}={value!r}, expected epochs or a key of a job file: "
-                          f"{', '.join(_KEYS)}")
+            section = next((section for section, keys in _SECTIONS.items() if name in keys), None)
+            instead = f"epochs or a key of a job file: {', '.join(_KEYS)}"
+            if section is not None:
+                instead = f"{section}={{{name!r}: {value!r}}}"
+            raise Refused(f"rubato.join was given {name}={value!r}, expected {instead}")
 
 
 def _plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """What a script may not do is refused with a sentence. Against a fake of rubato-worker."""
 
+import ast
 import re
 import signal
 
@@ -261,6 +262,7 @@ for call in {[call for call, _ in calls]!r}:
             ("rubato.join(seed=1)", "was given seed=1, expected the end of the training"),
             ("rubato.join(epoch=8)", "was given epoch=8, expected epochs or a key of a job file: version, "),
             ("rubato.join(epochs=2, mode='async')", "was given mode='async', expected epochs or a key"),
+            ("rubato.join(epochs=2, batch_size=32)", "was given batch_size=32, expected train={'batch_size': 32}"),
             ("rubato.join({'train': {'until': {'steps': 1}}, 'lr': 0.1})", "was given lr=0.1, expected"),
             ("rubato.join(5)", "found job=5, expected a dictionary with the keys of a job file"),
             ("rubato.join('job.yaml')", "found job='job.yaml', expected a dictionary"),
@@ -297,8 +299,14 @@ for call in {[call for call, _ in calls]!r}:
 
     def test_keys_of_a_job_are_those_of_the_reference(self):
         page = (HERE.parent.parent / "docs" / "reference" / "keys.md").read_text()
-        keys = re.findall(r"^\| `(\w+)`", page.split("\n## Job\n")[1].split("\n## ")[0], re.MULTILINE)
-        self.assertEqual(self.passes("from rubato import job as module\nprint(*module._KEYS)").split(), keys)
+        keys = {name: re.findall(r"^\| `(\w+)`", page.split(f"\n## {name}\n")[1].split("\n## ")[0], re.MULTILINE)
+                for name in re.findall("^## (.*)", page, re.MULTILINE)}
+        told, sections = map(ast.literal_eval, self.passes(
+            "from rubato import job as module\nprint(module._KEYS)\nprint(module._SECTIONS)").splitlines())
+        self.assertEqual(list(told), keys["Job"])
+        for section, names in sections.items():
+            for name in names:
+                self.assertEqual([key for key in keys["Job"] if name in keys.get(key, [])], [section], name)
 
     def test_numbers_of_numpy(self):
         self.passes("import numpy\nassert rubato.join(epochs=numpy.int64(2)).total_epochs == 2")
