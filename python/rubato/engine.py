@@ -171,7 +171,8 @@ class Engine:
     def fill(self, write: Callable[[Any], None], weight: int) -> None:
         """`write` fills the gradient of the micro-batch that it gets; `weight` is the weight of that gradient."""
         if self._state in (_State.FILLED, _State.NOTHING):
-            raise Refused("optimizer.step() was called twice for one micro-batch, expected once")
+            raise Refused("optimizer.step() was called twice for one micro-batch, expected once; for two losses, such "
+                          "as a GAN's: docs/pytorch.md, Two optimizers")
         if self._state is not _State.BEGUN:
             raise Refused("optimizer.step() was called with no micro-batch at hand, expected one from the loader that "
                           "job.prepare returned")

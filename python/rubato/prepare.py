@@ -104,7 +104,7 @@ def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, sche
         raise Refused(f"found a {type(model).__name__} for a model, expected a torch.nn.Module")
     if isinstance(optimizer, (list, tuple)):
         raise Refused(f"found {len(optimizer)} optimizers, expected one: groups of parameters may have learning rates "
-                      "of their own")
+                      "of their own (docs/pytorch.md, Two optimizers)")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise Refused(f"found a {type(optimizer).__name__} for an optimizer, expected one of torch.optim")
     if scheduler is None and any("initial_lr" in group for group in optimizer.param_groups):

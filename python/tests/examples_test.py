@@ -1,4 +1,4 @@
-"""Each example runs to its end, on small data in the format of the real; so does the script of docs/pytorch.md.
+"""Each example runs to its end, on small data in the format of the real; so do those of docs/pytorch.md.
 
 Usage: examples_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipped without it.
 """
@@ -16,6 +16,32 @@ import numpy as np
 import torch
 
 DRAW = np.random.default_rng(1)
+GAN = """
+import torch, torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(1)
+G = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
+D = nn.Sequential(nn.Linear(2, 16), nn.LeakyReLU(), nn.Linear(16, 1))
+loader = DataLoader(TensorDataset(torch.randn(640, 2) * 0.3 + 2), batch_size=64)
+drawn = torch.randn(64, 4)
+noise = lambda n: drawn[:n]
+g_loss = lambda output: F.softplus(-output).mean()
+d_loss = lambda real, fake: (F.softplus(-real) + F.softplus(fake)).mean()
+"""
+PLAIN_GAN = """
+adams = [torch.optim.Adam(model.parameters(), lr, betas=(0.5, 0.999)) for model, lr in ((G, 1e-3), (D, 4e-3))]
+for epoch in range(3):
+    for (real,) in loader:
+        fake = G(noise(len(real)))
+        of_d = torch.autograd.grad(d_loss(D(real), D(fake.detach())), list(D.parameters()))
+        of_g = torch.autograd.grad(g_loss(D(fake)), list(G.parameters()))
+        for parameter, gradient in zip((*D.parameters(), *G.parameters()), of_d + of_g):
+            parameter.grad = gradient
+        for adam in adams:
+            adam.step()
+torch.save(nn.ModuleDict({"g": G, "d": D}).state_dict(), "plain.pt")
+"""
 
 
 class ExamplesTest(WithPrograms):
@@ -83,6 +109,21 @@ class ExamplesTest(WithPrograms):
             printed = log.read_text() if command[0] != PYTHON else done.stdout
             found = [float(value) for value in printed.splitlines()[-1].replace("[", "").replace("]", "").split()]
             self.assertTrue(np.allclose(found, [1, -2, 3, 0.5], atol=1e-4), printed)
+
+    def test_the_gan_of_the_page_is_that_of_two_optimizers(self):
+        page = (HERE.parent.parent / "docs" / "pytorch.md").read_text()
+        self.assertEqual(page.count("\n## Two optimizers\n"), 1, "of which messages tell")
+        (self.folder / "gan.py").write_text(GAN + "import rubato\njob = rubato.join(epochs=3)\n" +
+                                            page.split("```python gan.py\n")[1].split("```")[0])
+        (self.folder / "plain.py").write_text(GAN + PLAIN_GAN)
+        for script in "gan.py", "plain.py":
+            done = subprocess.run([PYTHON, script], cwd=self.folder, text=True, capture_output=True,
+                                  env={**self.environment, "PYTHONPATH": str(HERE.parent)})
+            self.assertEqual(done.returncode, 0, done.stderr)
+        found, expected = (torch.load(self.folder / name) for name in ("gan.pt", "plain.pt"))
+        self.assertEqual(list(found), list(expected))
+        for name, value in expected.items():
+            self.assertLessEqual((found[name] - value).norm() / value.norm(), 1e-6, name)
 
 
 run_cases()

@@ -22,7 +22,8 @@ class RefusalsTest(WithFake):
                      LOOP.replace("model, optimizer, loader =", "model, _, loader =") + "        optimizer.step()\n")
 
     def test_two_steps_for_one_micro_batch(self):
-        self.refuses("called twice", LOOP + "        optimizer.step()\n        optimizer.step()\n")
+        self.refuses("called twice for one micro-batch, expected once; for two losses, such as a GAN's: "
+                     "docs/pytorch.md, Two optimizers", LOOP + "        optimizer.step()\n        optimizer.step()\n")
 
     def test_epochs_without_a_batch(self):
         sentence = ("no batch was taken in epoch %d, twice in a row, expected to iterate over the loader that "
@@ -116,7 +117,8 @@ for a, b in loader:
 """)
 
     def test_two_optimizers(self):
-        self.refuses("found 2 optimizers", "job.prepare(model, [optimizer, optimizer], loader)")
+        self.refuses("learning rates of their own (docs/pytorch.md, Two optimizers)",
+                     "job.prepare(model, [optimizer, optimizer], loader)")
 
     def test_prepare_twice(self):
         self.refuses("called twice", "job.prepare(model, optimizer, loader)\njob.prepare(model, optimizer, loader)")
