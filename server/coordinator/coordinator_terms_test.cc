@@ -309,6 +309,27 @@ TEST_F(CoordinatorTermsTest, AStopIsKeptWhileAllComeBackAndThenHeeded) {
   EXPECT_EQ(coordinator_->view().until_step(), 1);
 }
 
+TEST_F(CoordinatorTermsTest, AJobWithNothingLeftToTrainIsNotStopped) {
+  for (const int64_t step : {4, 6}) {
+    proto::Manifest& checkpoint = begin_.resume.emplace();
+    checkpoint.set_step(step);
+    checkpoint.set_samples(step == 6 ? 40 : 28);
+    checkpoint.set_mode(proto::Manifest::MODE_SYNC);
+    checkpoint.set_unit_samples(8);
+    checkpoint.set_data_digest("data");
+    checkpoint.add_blocks()->set_version(step);
+    begin_.state.mutable_lasting()->set_stop("asked to");
+    StartNextTerm();
+    Receive(kOwnShard, Shard(0));
+    Receive(1, Shard(1));
+    Receive(2, Worker());
+    Receive(3, Worker());
+    Opened();
+    EXPECT_EQ(coordinator_->summary().stopped, step == 6 ? "" : "asked to");
+    kept_.clear();
+  }
+}
+
 TEST_F(CoordinatorTermsTest, AShardMayBeBackBeforeItsEndIsNoticed) {
   for (const int term : {1, 2}) {
     if (term == 1) Start();

@@ -104,7 +104,8 @@ void Coordinator::OpenFirstView() {
   }
   if (!lasting_.stop().empty()) {
     ending_.Stop(absl::OkStatus());
-    summary_.stopped = lasting_.stop();
+    const bool is_short = first_samples() < TotalSamples(job, model.train_samples());
+    if (is_short) summary_.stopped = lasting_.stop();
   }
   decisions_.emplace(job, *placement_, registry_.Shards(), TrainableCount(view_.layout()));
   evaluations_.emplace(job_, model.train_samples());
