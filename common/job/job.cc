@@ -141,7 +141,11 @@ absl::StatusOr<proto::Job> LoadJob(const std::string& path, absl::Span<const std
   YamlReader reader(&job);
   RUBATO_RETURN_IF_ERROR(reader.ReadDocument(text, path));
   Sources taken;
+  const bool has_script = job.script_size() > 0 || IsScript(job);
   for (const Assignment& assignment : JobAssignments(environment, job.cluster().address())) {
+    // Where this machine has the data of other jobs is no mistake.
+    if (has_script && (assignment.key == "data.path" || assignment.key == "data.test_path"))
+      continue;
     reader.ReadVariable(assignment.source, assignment.key, assignment.value);
     Take(assignment.key, assignment.source, &taken);
   }

@@ -104,6 +104,14 @@ TEST(ScriptJobTest, WhatTheScriptHasCannotBeSetEither) {
             "has its own");
 }
 
+TEST(ScriptJobTest, WhereTheDataOfOtherJobsLieIsNoMistake) {
+  const Environment environment = {{"RUBATO__DATA__PATH", "/data"},
+                                   {"RUBATO__DATA__TEST_PATH", "/test"}};
+  RUBATO_EXPECT_OK(Load("script: [a]\n", {}, environment));
+  RUBATO_EXPECT_OK(Load("model: script\n", {}, environment));
+  EXPECT_FALSE(Load("script: [a]\n", {"data.path=/data"}).ok());
+}
+
 // And not that there is no model: the script was meant to bring it.
 TEST(ScriptJobTest, AScriptThatIsNoCommandIsTheOnlyMistake) {
   EXPECT_THAT(MistakesIn("script: []\n"),
