@@ -230,7 +230,7 @@ class ScriptWorkerTest(unittest.TestCase):
     def test_one_of_several_that_takes_no_part_is_told_of(self):
         run = self.train("one", "cluster.start_timeout=5s",
                          f"script=[sh, -c, 'test $RUBATO_RANK = 0 && exec /usr/bin/python3 {SCRIPT}; exit 0']")
-        self.assertIn("1 of 2 scripts ended without taking part in the job, which begins without them when 5s "
+        self.assertIn("1 of 2 scripts ended without taking part in the job; the others wait for them until 5s "
                       "(cluster.start_timeout) are over", self.printed)
         self.assertEqual(self.summary(run)["steps"], STEPS)
 

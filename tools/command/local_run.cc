@@ -340,12 +340,16 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
 void LocalRun::TellOfAbsent(ProgressDisplay& display) {
   const proto::Cluster& cluster = plan_.job.cluster();
   const int absent = cluster.workers().start() - launcher_.running("worker");
-  if (has_begun_ || plan_.job.script_size() == 0 || absent <= 0) return;
+  // When the servers have ended, too, nobody waits.
+  if (has_begun_ || plan_.job.script_size() == 0 || absent <= 0 || HasSummary() ||
+      launcher_.SinceOthersEnded() > absl::ZeroDuration()) {
+    return;
+  }
   if (std::exchange(has_told_of_absent_, true)) return;
   display.Clear();
   Say(log_, absl::StrFormat(
-                "%d of %d scripts ended without taking part in the job, which begins without them "
-                "when %s (cluster.start_timeout) are over",
+                "%d of %d scripts ended without taking part in the job; the others wait for them "
+                "until %s (cluster.start_timeout) are over",
                 absent, cluster.workers().start(),
                 absl::FormatDuration(absl::Seconds(cluster.start_timeout()))));
 }
