@@ -41,7 +41,7 @@ class Engine:
         self.worker = worker
         self.seed = int(worker.job.get("seed", 0))
         self.samples = samples
-        self.work: Any = core.Work(samples_before=0, unit_samples=0, epoch=0, begin=0, end=0, rank=0, workers=1,
+        self.work: Any = core.Work(unit=0, samples_before=0, unit_samples=0, epoch=0, begin=0, end=0, rank=0, workers=1,
                                    mode="", leaves=None)
         self.ahead: List[Tuple[int, int, int]] = []  # epoch, begin, end of micro-batches that will likely come
         # Hears of places (epoch, begin, end) what samples stand there, in the job's order.
@@ -214,7 +214,7 @@ class Engine:
 
     @property
     def step(self) -> int:
-        """Steps of the job before the current micro-batch; at the end of the training, of the whole job."""
+        """Steps of the job before the current micro-batch; at the end of the training, up to the last one."""
         epochs, place = divmod(self.work.samples_before, self.samples)
         return int(epochs * -(-self.samples // self._batch) + place // self._batch)
 

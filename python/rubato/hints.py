@@ -86,7 +86,7 @@ class MissingGradients:
         if not missing:
             return
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        warn(f"{missing[0]}{more} had no gradient in a step, which counts as one of zero: weight decay, momentum and "
-             "Adam's count of steps go on, where PyTorch skips such a parameter. What is not to be trained: "
-             "requires_grad_(False) before job.prepare")
+        warn(f"{missing[0]}{more} had no gradient in this worker's part of a step, which counts as one of zero: "
+             "weight decay, momentum and Adam's count of steps go on, where PyTorch skips such a parameter. What is "
+             "not to be trained: requires_grad_(False) before job.prepare")
         self._entries = ()

@@ -240,12 +240,12 @@ class Job(server.Commands):
 
     def save(self, path: Any) -> bool:
         """Saves the model's state_dict with torch.save, on one worker: rank 0, and at the end the worker that tests the
-        final parameters. Returns whether it was this worker. Raises Refused as evaluate does; behind the job's end the
-        model is the script's."""
+        final parameters. Returns whether it was this worker. Raises Refused as evaluate does; when the training is over
+        the model is the script's."""
         import torch
 
         engine = self._prepared_with_model("job.save", "save")
-        self._fetch(engine)
+        self._fetch(engine, saves=True)
         if not (engine.tests_final or (self.rank == 0 and not engine.is_over)):
             return False
         # Not the flat vector behind all of them, but each; by the names of what torch.compile has wrapped.
@@ -257,11 +257,11 @@ class Job(server.Commands):
         engine.settle()
         return True
 
-    def _fetch(self, engine: Engine) -> Any:
+    def _fetch(self, engine: Engine, saves: bool = False) -> Any:
         """The micro-batch that is to come, if one is; the model has what the job has for it. Refused if the script has
-        changed parameters."""
+        changed parameters, unless all are trained and it `saves` them."""
         work = engine.advance()
-        if not engine.is_over:
+        if not (engine.is_over or saves and engine.is_final):
             self._layout.check_untouched()
             self._layout.load(False)  # averages, which a batch of the script's own may have changed
         return work
@@ -298,7 +298,7 @@ class Job(server.Commands):
     @property
     def step(self) -> int:
         """The number of steps (of train.batch_size samples) before the current micro-batch; behind the last epoch those
-        that were made (in async those up to this worker's last)."""
+        up to this worker's last micro-batch."""
         return self._prepared().step
 
     @property
@@ -380,7 +380,7 @@ _KEYS = ("version", "name", "seed", "cluster", "device", "data", "model", "loss"
 # Keys of one section alone, which are likely to be given without it.
 _SECTIONS = {
     "train": ("batch_size", "micro_batches", "until", "stop_when", "on_non_finite"),
-    "cluster": ("servers", "workers", "address"),
+    "cluster": ("servers",),
     "checkpoint": ("keep_last", "keep_best", "resume"),
 }
 
@@ -438,9 +438,10 @@ def _check_is_alone(environment: Mapping[str, str]) -> None:
     """Refused if a launcher such as torchrun has started the script with others, each of which would train alone."""
     world = environment.get("WORLD_SIZE", "")
     if "RANK" in environment and world.isdigit() and int(world) > 1:
+        script = os.path.basename(sys.argv[0]) if sys.argv else ""
         raise Refused(f"found WORLD_SIZE={world} and no RUBATO_JOB in the environment, as torchrun sets it, expected "
                       "`rubato train job.yaml`, which starts the servers and the script's copies: in the job, script: "
-                      f"[python3, {os.path.basename(sys.argv[0]) or 'train.py'}] and cluster: {{workers: {world}}}")
+                      f"[python3, {script or 'train.py'}] and cluster: {{workers: {world}}}")
 
 
 def _check_end(given: Dict[str, Any]) -> None:
