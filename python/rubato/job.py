@@ -240,8 +240,8 @@ class Job(server.Commands):
 
     def save(self, path: Any) -> bool:
         """Saves the model's state_dict with torch.save, on one worker: rank 0, and at the end the worker that tests the
-        final parameters. Returns whether it was this worker. Raises Refused as evaluate does; when the training is over
-        the model is the script's."""
+        final parameters. Returns whether it was this worker. Raises Refused as evaluate does; behind the job's end, or
+        the last of loops without epochs(), the model is the script's."""
         import torch
 
         engine = self._prepared_with_model("job.save", "save")
@@ -259,9 +259,9 @@ class Job(server.Commands):
 
     def _fetch(self, engine: Engine, saves: bool = False) -> Any:
         """The micro-batch that is to come, if one is; the model has what the job has for it. Refused if the script has
-        changed parameters, unless all are trained and it `saves` them."""
+        changed parameters, unless it `saves` them behind the last of loops without epochs()."""
         work = engine.advance()
-        if not (engine.is_over or saves and engine.is_final):
+        if not (engine.is_over or saves and engine.is_final and self._epoch is None):
             self._layout.check_untouched()
             self._layout.load(False)  # averages, which a batch of the script's own may have changed
         return work

@@ -74,6 +74,10 @@ job.{call}
         # Behind the job's end the model is the script's.
         output = self.passes(text + "job.save('x.pt')\nprint(torch.load('x.pt')['weight'].abs().sum().item())\n")
         self.assertEqual(output, "0.0\n")
+        output = self.passes(text.replace("in job.epochs()", "in range(2)") + """job.save('x.pt')
+print(torch.load('x.pt')['weight'].abs().sum().item())
+""")
+        self.assertEqual(output, "0.0\n")
 
     def test_other_memory_for_parameters(self):
         assign = "model.weight.data = model.weight.data.clamp(-0.1, 0.1)\n"
