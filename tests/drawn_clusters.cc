@@ -28,6 +28,7 @@ absl::StatusOr<SimulationSetting> DrawCluster(uint64_t seed, const proto::Mode& 
   job.mode = mode;
   job.schedule.clear();
   job.leaves_out = false;
+  job.is_script = false;
   job.epochs = 1;
   job.learning_rate_parity = true;
   job.checkpoint_every = 0;
