@@ -28,6 +28,14 @@ using ::testing::StartsWith;
 
 class SurroundingsTest : public ClusterTest {
  protected:
+  // Though the server renames a file in it meanwhile.
+  void RemoveRun() {
+    std::error_code raced;
+    do {
+      fs::remove_all(Path("run"), raced);
+    } while (raced);
+  }
+
   // Runs a script in the test's folder, where $rubato is the program.
   Process::Result Shell(const std::string& script, const std::vector<std::string>& under = {}) {
     Write("script.sh",
@@ -438,10 +446,7 @@ TEST_F(SurroundingsTest, TheResultIsKeptWhereTheRunFolderIsRemoved) {
   Process& train = Start({"/bin/sh", "train.sh"});
   ASSERT_TRUE(AwaitText(train.err_path(), "launcher 0 step=", train)) << "it has opened the logs";
   const std::string address = ReadText(Path("run/address")), token = ReadText(Path("run/token"));
-  std::error_code raced;  // with a file that the server renames meanwhile
-  do {
-    fs::remove_all(Path("run"), raced);
-  } while (raced);
+  RemoveRun();
   Write("stop.sh",
         absl::StrCat("RUBATO_TOKEN=", token.substr(0, token.find('\n')), " exec ",
                      fs::absolute("tools/rubato").string(), " stop --address ", address));
@@ -463,10 +468,7 @@ TEST_F(SurroundingsTest, ARunWhoseFolderIsRemovedCanBeInterrupted) {
   fs::create_directory(Path("run"));
   Process& train = StartTrain("run", {kForever});
   ASSERT_TRUE(AwaitText(train.err_path(), "launcher 0 step=", train)) << "it has opened the logs";
-  std::error_code raced;
-  do {
-    fs::remove_all(Path("run"), raced);
-  } while (raced);
+  RemoveRun();
   ASSERT_TRUE(AwaitText(train.err_path(), "warning: the run's folder run is gone, with ", train));
   train.Signal(SIGINT);
   const Process::Result result = train.Wait();
@@ -480,10 +482,7 @@ TEST_F(SurroundingsTest, ARunWhoseFolderIsRemovedGoesOnWithoutTheWorkersThatItLo
   fs::create_directory(Path("run"));
   Process& train = StartTrain("run", {kForever, "cluster.workers=2", "train.micro_batches=1"});
   ASSERT_TRUE(AwaitText(train.err_path(), "launcher 0 step=", train)) << "it has opened the logs";
-  std::error_code raced;
-  do {
-    fs::remove_all(Path("run"), raced);
-  } while (raced);
+  RemoveRun();
   ASSERT_TRUE(AwaitText(train.err_path(), "warning: the run's folder run is gone, with ", train));
   for (const RunningChild& child : ChildrenOf(train.pid())) {
     if (absl::StrContains(child.command, "--rank 1")) child.process.Signal(SIGKILL);

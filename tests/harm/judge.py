@@ -56,12 +56,16 @@ def blocks(summary, job):
             expect(block["updates"] == summary["steps"], f"block {block}: expected {summary['steps']} updates")
 
 
+def manifest_of(checkpoint):
+    with open(f"{checkpoint}/manifest.json") as file:
+        return json.load(file)
+
+
 def updates_before(checkpoint):
     """The contributions, or steps, that all blocks of the checkpoint hold."""
     if not checkpoint:
         return 0
-    with open(f"{checkpoint}/manifest.json") as file:
-        manifest = json.load(file)
+    manifest = manifest_of(checkpoint)
     given = int(manifest["step"])
     if manifest["mode"] == "MODE_SYNC":
         return given
@@ -158,8 +162,7 @@ def samples_of(checkpoint):
     """That were done by then; "" is the beginning."""
     if not checkpoint:
         return 0
-    with open(f"{checkpoint}/manifest.json") as file:
-        return int(json.load(file)["samples"])
+    return int(manifest_of(checkpoint)["samples"])
 
 
 def same_stretch(job, begin, end, number):
