@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/log.h"
 #include "common/base/status.h"
 
 namespace rubato {
@@ -102,17 +103,6 @@ int OpenOwn(const std::string& path, int64_t* size) {
   if (descriptor >= 0) close(descriptor);
   *size = 0;
   return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-}
-
-// Leaves of `bytes` what is not written. If that is any, false, and errno says why.
-bool WriteAll(int descriptor, absl::string_view* bytes) {
-  while (!bytes->empty()) {
-    const ssize_t written = write(descriptor, bytes->data(), bytes->size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    bytes->remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
 }
 
 }  // namespace
@@ -199,14 +189,17 @@ absl::Status AtomicFile::WriteGathered() {
 }
 
 absl::Status AtomicFile::Write(absl::string_view bytes) {
-  absl::string_view rest = bytes;
-  while (!WriteAll(descriptor_, &rest)) {
-    if (errno != EINVAL || (fcntl(descriptor_, F_GETFL) & O_DIRECT) == 0) {
-      return Fail("write", errno);
+  while (!bytes.empty()) {
+    const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EINVAL && (fcntl(descriptor_, F_GETFL) & O_DIRECT) != 0) {
+      UseCache();
+      continue;
     }
-    UseCache();
+    if (written < 0) return Fail("write", errno);
+    bytes.remove_prefix(written);
+    written_ += written;
   }
-  written_ += static_cast<int64_t>(bytes.size());
   return absl::OkStatus();
 }
 
@@ -252,7 +245,7 @@ absl::Status WriteOver(const std::string& path, absl::string_view contents, Flus
     return ErrorOf("write", path, error);
   };
   const auto size = static_cast<off_t>(contents.size());
-  if (!WriteAll(descriptor, &contents)) return fail();
+  if (!WriteAll(descriptor, contents)) return fail();
   if (size < size_before && ftruncate(descriptor, size) != 0) return fail();
   if (flush != Flush::kNothing && fsync(descriptor) != 0) return fail();
   if (close(descriptor) != 0) return ErrorOf("write", path, errno);

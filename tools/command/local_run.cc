@@ -338,14 +338,13 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
 }
 
 void LocalRun::TellOfAbsent(ProgressDisplay& display) {
+  if (has_told_of_absent_ || has_begun_ || plan_.job.script_size() == 0) return;
   const proto::Cluster& cluster = plan_.job.cluster();
   const int absent = cluster.workers().start() - launcher_.running("worker");
+  if (absent <= 0) return;
   // When the servers have ended, too, nobody waits.
-  if (has_begun_ || plan_.job.script_size() == 0 || absent <= 0 || HasSummary() ||
-      launcher_.SinceOthersEnded() > absl::ZeroDuration()) {
-    return;
-  }
-  if (std::exchange(has_told_of_absent_, true)) return;
+  if (launcher_.SinceOthersEnded() > absl::ZeroDuration() || HasSummary()) return;
+  has_told_of_absent_ = true;
   display.Clear();
   Say(log_, absl::StrFormat(
                 "%d of %d scripts ended without taking part in the job; the others wait for them "

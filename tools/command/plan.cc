@@ -73,7 +73,7 @@ std::string WarningText(const std::string& warning) {
   return warning.empty() ? "" : absl::StrCat("#  warning: ", warning, "\n");
 }
 
-// Of the mode in which the training begins.
+// In which the training begins.
 proto::Mode FirstMode(const proto::Job& job) {
   const proto::Consistency& consistency = job.consistency();
   return consistency.schedule_size() > 0 ? consistency.schedule(0).mode() : consistency.mode();

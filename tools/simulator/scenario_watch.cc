@@ -191,6 +191,13 @@ absl::Status ScenarioWatch::CheckTerm(const proto::RunState& state,
   return absl::OkStatus();
 }
 
+Invariants ScenarioWatch::InvariantsOf(uint32_t term) const {
+  Invariants invariants(invariants_.job(), epoch_samples_, scenario_.job.blocks, scenario_.ahead,
+                        term);
+  if (!initial_.empty()) invariants.OnInitialValues(initial_);
+  return invariants;
+}
+
 void ScenarioWatch::OnTerm(const proto::RunState& state,
                            const std::optional<proto::Manifest>& resume) {
   if (log_ != nullptr) *log_ << "  term " << state.term() << ": " << state.reason() << "\n";
@@ -199,11 +206,9 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
   flushed_ = {std::move(flushed_.newest), asked_, stop_lasts_, rolled_back_};
   samples_before_ = state.samples();
   told_ = 0;
-  const proto::Job job = invariants_.job();
+  Invariants of_term = InvariantsOf(static_cast<uint32_t>(state.term()));
   if (invariants_.view().number() > 0) before_ = std::move(invariants_);
-  invariants_ = Invariants(job, epoch_samples_, scenario_.job.blocks, scenario_.ahead,
-                           static_cast<uint32_t>(state.term()));
-  if (!initial_.empty()) invariants_.OnInitialValues(initial_);
+  invariants_ = std::move(of_term);
   newest_is_of_term_ = false;
   begun_at_.reset();
   is_stopped_ = stop_lasts_;
@@ -243,9 +248,7 @@ void ScenarioWatch::CheckGoesBack() {
 void ScenarioWatch::OnFirstView() {
   const proto::Manifest* const manifest = simulation_->coordinator().kept();
   // Who has been stopped meanwhile has stopped before it.
-  invariants_ = Invariants(invariants_.job(), epoch_samples_, scenario_.job.blocks, scenario_.ahead,
-                           invariants_.term());
-  if (!initial_.empty()) invariants_.OnInitialValues(initial_);
+  invariants_ = InvariantsOf(invariants_.term());
   seconds_before_ = 0;
   begins_at_ = 0;
   if (manifest != nullptr) {

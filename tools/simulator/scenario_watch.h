@@ -92,6 +92,8 @@ class ScenarioWatch : private Observer {
   Observer* OfTerm(uint32_t term) override;
   void OnView(const proto::View& view, SimTime now) override;
   void OnTerm(const proto::RunState& state, const std::optional<proto::Manifest>& resume);
+  // Of a term of which nothing has happened.
+  Invariants InvariantsOf(uint32_t term) const;
   // The term that has ended, and what the next one begins with.
   absl::Status CheckTerm(const proto::RunState& state,
                          const std::optional<proto::Manifest>& resume) const;
