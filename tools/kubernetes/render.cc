@@ -66,6 +66,10 @@ absl::Status CheckFlags(const Typed& typed) {
         "--output: expected with --format helm or kustomize alone, which write a folder; found ",
         typed.format));
   }
+  if (!typed.runs_size.empty() && !typed.options.runs_claim.empty()) {
+    return absl::InvalidArgumentError(
+        "--runs-size: found beside --runs-claim, expected one of them: that claim has its size");
+  }
   if (typed.format == "kustomize" && typed.options.gpus != 0) {
     return absl::InvalidArgumentError(
         "--gpus: found with --format kustomize, expected none: its overlays cpu and gpu say it");
@@ -78,15 +82,19 @@ absl::Status CheckFlags(const Typed& typed) {
       typed.format));
 }
 
+// A process alone takes this; what is less was meant in another unit.
+constexpr int64_t kLeastSize = int64_t{32} << 20;
+
 // Zero if nothing was given.
 absl::StatusOr<int64_t> SizeOf(absl::string_view flag, const std::string& text) {
   if (text.empty()) return 0;
   // 2Gi, as Kubernetes has it, is 2GiB.
   const std::optional<int64_t> bytes =
       ParseSize(absl::EndsWith(text, "i") ? absl::StrCat(text, "B") : text);
-  if (bytes.has_value() && *bytes > 0) return *bytes;
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, ": found ", text, ", expected a size such as 2Gi or 2GiB"));
+  if (bytes.has_value() && *bytes >= kLeastSize) return *bytes;
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": found ", text,
+                                                 ", expected a size such as 2Gi or 2GiB",
+                                                 bytes.has_value() ? ", and at least 32Mi" : ""));
 }
 
 // What is given, and else predicted, which reads the data.
