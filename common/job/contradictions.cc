@@ -208,6 +208,12 @@ class Checks {
     }
   }
 
+  // Of a point, at its time: --set may have given that alone.
+  void AddTime(const std::string& key) {
+    report_.Add(report_.PlaceOf(absl::StrCat(key, ".time")), key,
+                "found a time, expected epochs, steps or samples");
+  }
+
   // What is a function of samples knows no time.
   void CheckTimes() {
     const proto::Schedule& schedule = job_.optimizer().schedule();
@@ -219,9 +225,7 @@ class Checks {
         {"metrics.every", &job_.metrics().every()},
     };
     for (const auto& [key, point] : points) {
-      if (point->has_time() && Sound({key})) {
-        report_.Add(key, "found a time, expected epochs, steps or samples");
-      }
+      if (point->has_time() && Sound({key})) AddTime(key);
     }
   }
 
@@ -245,7 +249,7 @@ class Checks {
       const proto::Point& until = consistency.schedule(i).until();
       const std::string key = absl::StrCat("consistency.schedule[", i, "].until");
       if (until.has_time()) {
-        report_.Add(key, "found a time, expected epochs, steps or samples");
+        AddTime(key);
       } else if (until.at_case() == proto::Point::AT_NOT_SET) {
         if (i + 1 == stages) continue;
         report_.Add(key, "found nothing, expected epochs, steps or samples: another mode follows");

@@ -276,7 +276,7 @@ TEST(JobMistakesTest, OneWrongLine) {
        "13:26: consistency.schedule[0].until: found nothing, expected epochs, steps or samples: "
        "another mode follows"},
       {"consistency: {schedule: [{mode: sync, until: {time: 1m}}, {mode: async}]}",
-       "13:39: consistency.schedule[0].until: found a time, expected epochs, steps or samples"},
+       "13:47: consistency.schedule[0].until: found a time, expected epochs, steps or samples"},
       {"consistency: {schedule: [{mode: sync, until: {epochs: 1}}, {mode: async, until: {steps: "
        "937}}]}",
        "13:74: consistency.schedule[1].until: found a point that is not after that of the mode "
@@ -463,6 +463,9 @@ TEST(JobMistakesTest, OverridesAreNamedInPlaceOfTheFile) {
        "optimizer.learning_rate?"},
       {"optimizer.lr=1",
        "--set optimizer.lr: found an unknown key; did you mean optimizer.learning_rate?"},
+      {"evaluation.every.time=1s",
+       "--set evaluation.every.time: evaluation.every: found a time, expected epochs, steps or "
+       "samples"},
       {"lr=1", "--set lr: found an unknown key; did you mean optimizer.learning_rate?"},
       {"consistency=sync,staleness=3",
        "--set consistency: consistency.staleness: found with mode: sync, expected only with mode: "
