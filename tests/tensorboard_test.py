@@ -11,6 +11,7 @@ Usage: tensorboard_test.py RUBATO   (the binary).
 import glob
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -147,6 +148,34 @@ def run_rubato(arguments, environment=None):
                           stderr=subprocess.PIPE, universal_newlines=True)
 
 
+def steps_and_values(run):
+    return {tag: [point[:2] for point in points] for tag, points in expected_scalars(run).items()}
+
+
+def train_and_kill_a_server(job, run):
+    """`run`, whose server 1 was killed on the way: its metrics go on with a step that they had before."""
+    process = subprocess.Popen([sys.argv[1], "train", job, "--run-dir", run, "--set", "train.until={epochs: 200}",
+                                "--set", "checkpoint.every={steps: 50}"], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    while not glob.glob(f"{run}/checkpoints/step-*") and process.poll() is None:
+        time.sleep(0.02)
+    for command in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(command, "rb") as file:
+                words = file.read().decode().split("\0")
+            with open(command.replace("cmdline", "stat")) as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == process.pid and "--shard" in words and words[words.index("--shard") + 1] == "1":
+            os.kill(int(command.split("/")[2]), signal.SIGKILL)
+    assert process.wait() == 0
+    with open(f"{run}/metrics.jsonl") as file:
+        steps = [json.loads(line)["step"] for line in file]
+    assert any(later < before for before, later in zip(steps, steps[1:])), "nothing was lost"
+    return run
+
+
 def write_xml(cases):
     path = os.environ.get("XML_OUTPUT_FILE")
     if path:
@@ -211,9 +240,19 @@ def main():
     assert digests[0] == digests[1]
     assert "\x1b" not in done.stderr + again.stderr + failed.stderr
 
-    cases = {"AnIndependentReader": "", "JsonLogs": "", "ResolvedJob": ""}
+    went_back = train_and_kill_a_server(job, f"{folder}/back")
+    files = sorted(glob.glob(f"{went_back}/events.out.tfevents.*"))
+    got = {}
+    for file in files:
+        for tag, points in read_events(file).items():
+            got.setdefault(tag, []).extend(points)
+    assert {tag: [point[:2] for point in points] for tag, points in got.items()} == steps_and_values(went_back)
+
+    cases = {"AnIndependentReader": "", "JsonLogs": "", "ResolvedJob": "", "AJobThatWentBack": ""}
     try:
         compare(read_with_tensorboard(run), expected_scalars(run), start, end)
+        with_seam = {tag: [point[:2] for point in points] for tag, points in read_with_tensorboard(went_back).items()}
+        assert with_seam == steps_and_values(went_back)
         cases["TensorBoardsReader"] = ""
     except ImportError:
         cases["TensorBoardsReader"] = (

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -278,19 +279,46 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
   return file.Commit(flush);
 }
 
-absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
+namespace {
+
+// Calls `read` with the file's bytes, piece by piece.
+absl::Status ForEachPiece(const std::string& path,
+                          absl::FunctionRef<void(absl::string_view piece)> read_piece) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return SystemError(errno, "open", path);
   auto close_fd = absl::MakeCleanup([fd] { close(fd); });
-  std::string contents;
   char buffer[1 << 14];
   while (true) {
     const ssize_t got = read(fd, buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return SystemError(errno, "read", path);
-    if (got == 0) return contents;
-    contents.append(buffer, static_cast<size_t>(got));
+    if (got == 0) return absl::OkStatus();
+    read_piece(absl::string_view(buffer, static_cast<size_t>(got)));
   }
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
+  std::string contents;
+  RUBATO_RETURN_IF_ERROR(ForEachPiece(
+      path, [&](absl::string_view piece) { contents.append(piece.data(), piece.size()); }));
+  return contents;
+}
+
+absl::Status ForEachLine(const std::string& path,
+                         absl::FunctionRef<void(absl::string_view line)> read_line) {
+  std::string begun;  // the line that the pieces before have begun
+  RUBATO_RETURN_IF_ERROR(ForEachPiece(path, [&](absl::string_view piece) {
+    for (size_t end; (end = piece.find('\n')) != piece.npos; piece.remove_prefix(end + 1)) {
+      absl::StrAppend(&begun, piece.substr(0, end));
+      read_line(begun);
+      begun.clear();
+    }
+    absl::StrAppend(&begun, piece);
+  }));
+  if (!begun.empty()) read_line(begun);
+  return absl::OkStatus();
 }
 
 absl::Status CheckAccess(const std::string& folder) {

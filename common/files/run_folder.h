@@ -37,6 +37,7 @@
 #include <set>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -120,6 +121,11 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
 
 // The whole file. NotFound, PermissionDenied, … naming the file.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
+
+// Calls `read_line` with each line of a file of any size, without the newline, which the last may
+// lack. Errors as ReadSmallFile.
+absl::Status ForEachLine(const std::string& path,
+                         absl::FunctionRef<void(absl::string_view line)> read_line);
 
 // PermissionDenied, or what else hinders, if one cannot tell which files are in `folder`: they seem
 // to be missing then. OK if there is no such folder.

@@ -7,7 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "common/base/process_exit.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -18,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 
 const absl::Time kTime = absl::FromUnixSeconds(1795247941);  // 2026-11-21T07:59:01Z
@@ -109,6 +113,25 @@ TEST_F(RunFolderTest, SmallFilesAreReplacedWhole) {
   EXPECT_EQ(*ReadSmallFile("address"), std::string(100000, 'x'));
   EXPECT_EQ(std::distance(fs::directory_iterator("."), fs::directory_iterator()),
             1);  // nothing left beside it
+}
+
+TEST_F(RunFolderTest, LinesAreReadOneByOneHoweverLongTheyAre) {
+  const std::string path = "lines";
+  const auto lines = [&] {
+    std::vector<std::string> found;
+    RUBATO_EXPECT_OK(ForEachLine(path, [&](absl::string_view line) { found.emplace_back(line); }));
+    return found;
+  };
+  RUBATO_ASSERT_OK(WriteFileAtomically(path, ""));
+  EXPECT_THAT(lines(), IsEmpty());
+  // The pieces that are read are shorter, and one ends with a newline.
+  const std::vector<std::string> wanted = {"a", "", std::string(100000, 'b'),
+                                           std::string((1 << 14) - 100005 % (1 << 14), 'c'), "d"};
+  for (const char* end : {"", "\n"}) {
+    RUBATO_ASSERT_OK(WriteFileAtomically(path, absl::StrJoin(wanted, "\n") + end));
+    EXPECT_EQ(lines(), wanted);
+  }
+  EXPECT_TRUE(absl::IsNotFound(ForEachLine("none", [](absl::string_view) {})));
 }
 
 TEST_F(RunFolderTest, ATokenIsRandomAndForItsOwnerAlone) {

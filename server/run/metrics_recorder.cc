@@ -5,22 +5,20 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/base/json.h"
 #include "common/base/status.h"
 #include "server/run/line_stride.h"
+#include "server/run/run_state.h"
 
 namespace rubato {
 namespace {
 
-// Of a line of metrics.jsonl.
-bool IsEvaluation(const nlohmann::json& line) {
-  return line.is_object() && line.contains("kind") && line["kind"] == "eval";
-}
+// In a line of metrics.jsonl, as ToJson writes it.
+constexpr absl::string_view kEvaluation = R"("kind":"eval")";
 
 // Seconds of training.
 double TimeOf(const nlohmann::json& line) {
@@ -29,16 +27,13 @@ double TimeOf(const nlohmann::json& line) {
   return time != line.end() && time->is_number() ? time->get<double>() : 0;
 }
 
-void RemoveEventFiles(const RunFolder& folder) {
-  std::vector<std::filesystem::path> files;
+bool HasEventFile(const RunFolder& folder) {
   std::error_code error;
   for (std::filesystem::directory_iterator it(folder.path(), error), end; !error && it != end;
        it.increment(error)) {
-    if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
-      files.push_back(it->path());
-    }
+    if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) return true;
   }
-  for (const auto& path : files) std::filesystem::remove(path, error);
+  return false;
 }
 
 }  // namespace
@@ -48,27 +43,27 @@ absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder,
                                                         const Log* log) {
   RUBATO_ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Create(folder.MetricsFile()));
   MetricsRecorder recorder(std::move(file), log);
-  if (goes_on && tensorboard) RemoveEventFiles(folder);
+  const bool has_copies = goes_on && HasEventFile(folder);
   if (tensorboard) {
     absl::StatusOr<TensorboardFile> made = TensorboardFile::Create(folder.path(), now);
     recorder.WarnOnce(made.status(), &recorder.warned_of_tensorboard_);
     if (made.ok()) recorder.tensorboard_.emplace(*std::move(made));
   }
-  RUBATO_ASSIGN_OR_RETURN(const std::string earlier, ReadSmallFile(folder.MetricsFile()));
-  const std::vector<absl::string_view> lines = absl::StrSplit(earlier, '\n', absl::SkipEmpty());
-  const double last = lines.empty() ? 0 : TimeOf(ParseJson(lines.back()));
-  for (const absl::string_view text : lines) {
-    const auto line = ParseJson(text);
-    if (IsEvaluation(line)) {
+  const double last = ReadLastMetrics(folder).seconds;
+  // Line by line, and parsed where they are copied alone: a week's are 90 MB, and a job that goes
+  // back waits for this.
+  RUBATO_RETURN_IF_ERROR(ForEachLine(folder.MetricsFile(), [&](absl::string_view text) {
+    if (absl::StrContains(text, kEvaluation)) {
       while (!recorder.CountEvaluation()) {
       }
     }
-    if (!recorder.tensorboard_.has_value()) continue;
+    if (has_copies || !recorder.tensorboard_.has_value()) return;
+    const auto line = ParseJson(text);
     // As far apart as they came, as if the last had come now.
     const absl::Time time = now - absl::Seconds(std::max(0.0, last - TimeOf(line)));
     recorder.WarnOnce(recorder.tensorboard_->AppendJson(line, time),
                       &recorder.warned_of_tensorboard_);
-  }
+  }));
   return recorder;
 }
 

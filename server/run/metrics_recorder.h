@@ -21,8 +21,9 @@ namespace rubato {
 class MetricsRecorder {
  public:
   // Creates the files, or continues an existing metrics.jsonl, whose lines are all copied to
-  // TensorBoard's file. In a run that `goes_on`, that file replaces those in the folder. An error,
-  // which names the file, if metrics.jsonl cannot be made. `log` must outlive the recorder.
+  // TensorBoard's file, unless the run `goes_on` in its folder: the files in it have them already.
+  // An error, which names the file, if metrics.jsonl cannot be made. `log` must outlive the
+  // recorder.
   static absl::StatusOr<MetricsRecorder> Create(const RunFolder& folder, bool tensorboard,
                                                 bool goes_on, absl::Time now, const Log* log);
 

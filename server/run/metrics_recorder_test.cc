@@ -24,6 +24,7 @@
 namespace rubato {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -105,6 +106,59 @@ TEST(MetricsRecorderTest, TheEventFileHasTheLinesThatTheRunGoesOnFrom) {
   RUBATO_ASSERT_OK(MetricsRecorder::Create(RunFolder(second), true, false, now, &log));
   EXPECT_EQ(Contents(EventFile(second)), Contents(EventFile(first)));
   EXPECT_THAT(Contents(EventFile(first)), AllOf(HasSubstr("eval/f1"), HasSubstr("eval/auc")));
+}
+
+// What reads them reads all files of a folder, one after the other.
+TEST(MetricsRecorderTest, ARunThatGoesOnKeepsItsEventFileAndBeginsAnother) {
+  const Log log("server", 0, LogLevel::kError);
+  const std::string folder = NewFolder();
+  MetricsLine line;
+  const absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  {
+    auto recorder = MetricsRecorder::Create(RunFolder(folder), true, false, now, &log);
+    RUBATO_ASSERT_OK(recorder);
+    recorder->Record(line, now);
+  }
+  const std::string first = EventFile(folder), before = Contents(first);
+  EXPECT_THAT(before, HasSubstr("train/loss"));
+  {
+    auto recorder =
+        MetricsRecorder::Create(RunFolder(folder), true, true, now + absl::Seconds(9), &log);
+    RUBATO_ASSERT_OK(recorder);
+    line.kind = MetricsLine::Kind::kEval;
+    recorder->Record(line, now + absl::Seconds(9));
+  }
+  EXPECT_EQ(Contents(first), before);
+  std::filesystem::remove(first);
+  const std::string second = Contents(EventFile(folder));
+  EXPECT_THAT(second, AllOf(HasSubstr("eval/loss"), Not(HasSubstr("train/loss"))));
+  // Within a second it is the same one, with one head.
+  RUBATO_ASSERT_OK(
+      MetricsRecorder::Create(RunFolder(folder), true, true, now + absl::Seconds(9), &log));
+  EXPECT_EQ(Contents(EventFile(folder)), second);
+  // Where there is none, it has all.
+  std::filesystem::remove(EventFile(folder));
+  RUBATO_ASSERT_OK(MetricsRecorder::Create(RunFolder(folder), true, true, now, &log));
+  EXPECT_THAT(Contents(EventFile(folder)), AllOf(HasSubstr("eval/loss"), HasSubstr("train/loss")));
+}
+
+// A server that goes on after a week holds no week's lines.
+TEST(MetricsRecorderTest, TheLinesThereAreTakeNoMemory) {
+  const std::string folder = NewFolder();
+  const std::string line = R"({"kind":"train","step":50,"samples":3200,"time":1.0,"loss":0.25})";
+  {
+    std::ofstream file(folder + "/metrics.jsonl");
+    for (int i = 0; i < 1000000; ++i) file << line << "\n";
+  }
+  const auto held = [] {
+    rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;  // KiB
+  };
+  const Log log("server", 0, LogLevel::kError);
+  const int64_t before = held();
+  RUBATO_ASSERT_OK(MetricsRecorder::Create(RunFolder(folder), false, true, absl::Now(), &log));
+  EXPECT_LT(held() - before, 16 << 10);
 }
 
 TEST(MetricsRecorderTest, WithoutTensorboardThereIsNoEventFile) {

@@ -16,7 +16,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "common/base/boot_id.h"
 #include "common/base/bytes.h"
 #include "common/base/entropy.h"
@@ -69,15 +68,13 @@ std::map<int64_t, double> TestsOf(const RunFolder& folder, absl::string_view met
   std::map<int64_t, double> tests;
   const std::string name(FigureOf(metric));
   if (name.empty()) return tests;
-  const absl::StatusOr<std::string> text = ReadSmallFile(folder.MetricsFile());
-  if (!text.ok()) return tests;
-  for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
+  ForEachLine(folder.MetricsFile(), [&](absl::string_view line) {
     const auto json = ParseJson(line);
-    if (!json.is_object() || TextAt(json, "kind") != "eval") continue;
+    if (!json.is_object() || TextAt(json, "kind") != "eval") return;
     const auto value = json.find(name);
     tests[static_cast<int64_t>(NumberAt(json, "samples"))] =
         value != json.end() && value->is_number() ? value->get<double>() : kNaN;
-  }
+  }).IgnoreError();
   return tests;
 }
 

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -46,10 +48,13 @@ std::string TfRecord(absl::string_view data) {
 
 absl::StatusOr<TensorboardFile> TensorboardFile::Create(const std::string& folder, absl::Time now,
                                                         const std::string& writer) {
-  RUBATO_ASSIGN_OR_RETURN(RecordFile file,
-                          RecordFile::Open(absl::StrFormat(
-                              "%s/events.out.tfevents.%010d.%s", folder, absl::ToUnixSeconds(now),
-                              writer.empty() ? absl::StrCat(HostName(), ".", getpid()) : writer)));
+  const std::string path =
+      absl::StrFormat("%s/events.out.tfevents.%010d.%s", folder, absl::ToUnixSeconds(now),
+                      writer.empty() ? absl::StrCat(HostName(), ".", getpid()) : writer);
+  std::error_code error;
+  const bool is_begun = std::filesystem::file_size(path, error) > 0 && !error;
+  RUBATO_ASSIGN_OR_RETURN(RecordFile file, RecordFile::Open(path));
+  if (is_begun) return TensorboardFile(std::move(file));
   proto::tensorboard::Event event = EventAt(now);
   event.set_file_version("brain.Event:2");
   RUBATO_RETURN_IF_ERROR(file.Append(TfRecord(event.SerializeAsString())));

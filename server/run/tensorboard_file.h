@@ -23,7 +23,7 @@ class TensorboardFile {
  public:
   // Makes FOLDER/events.out.tfevents.SECONDS.WRITER. By default the writer is HOST.PID: the name
   // sorts by time and is new for each process, as TensorBoard expects of a run that is taken up
-  // again.
+  // again. A process that takes it up within the same second goes on in its file.
   static absl::StatusOr<TensorboardFile> Create(const std::string& folder, absl::Time now,
                                                 const std::string& writer = "");
 
