@@ -94,7 +94,10 @@ std::string Log::Line(absl::Time time, LogLevel level, absl::string_view message
   if (rank_ >= 0) absl::StrAppend(&line, " ", rank_);
   if (level == LogLevel::kWarning) absl::StrAppend(&line, " warning:");
   if (level == LogLevel::kError) absl::StrAppend(&line, " error:");
-  if (!message.empty()) absl::StrAppend(&line, " ", Escape(message));
+  // Which stands in no quotes, so that its own need no escape.
+  if (!message.empty()) {
+    absl::StrAppend(&line, " ", absl::StrReplaceAll(Escape(message), {{"\\\"", "\""}}));
+  }
   for (const LogField& field : fields)
     absl::StrAppend(&line, " ", field.key, "=", Value(field.value));
   return absl::StrCat(line, "\n");

@@ -47,6 +47,12 @@ TEST(LogTest, ValuesCanAlwaysBeSplitAgain) {
             "name=Zürich flag=true\n");
 }
 
+TEST(LogTest, QuotesOfAMessageAreAsTheyAre) {
+  const Log log("server", 0);
+  EXPECT_THAT(log.Line(absl::UnixEpoch(), LogLevel::kWarning, "no \"x\" in a\\\"b", {}),
+              testing::EndsWith(" warning: no \"x\" in a\\\\\"b\n"));
+}
+
 TEST(LogTest, ARankThatIsNotKnownIsNotWritten) {
   EXPECT_EQ(Log("worker", -1).Line(kTime, LogLevel::kInfo, "ready", {}),
             "2026-11-21T07:59:01.123Z worker ready\n");
