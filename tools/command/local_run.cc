@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -16,7 +15,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/base/exit_code.h"
 #include "common/base/json.h"
@@ -33,7 +31,6 @@
 #include "tools/command/binaries.h"
 #include "tools/command/certificates.h"
 #include "tools/command/command.h"
-#include "tools/command/log_file.h"
 #include "tools/command/log_line.h"
 #include "tools/command/processor_shares.h"
 #include "tools/command/say.h"
@@ -44,17 +41,12 @@ namespace {
 using Event = Launcher::Event;
 
 constexpr int kStderr = 2;
-constexpr int64_t kMaxLog = 16 << 20;  // bytes of a process's log, and of the one before
-constexpr absl::Duration kCutAgain = absl::Minutes(1);  // when that has failed
 // For which a run's own certificates are valid: longer than any training.
 constexpr absl::Duration kCertificatesTime = absl::Hours(24 * 366 * 5);
 constexpr absl::Duration kAddressPoll = absl::Milliseconds(10);
 constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
-// Of each log in one go, while processes run: short lines are read at some 10 MB/s, and a script
-// may print them faster than that for as long as it likes. Then there is no pause between two goes.
-constexpr size_t kMostAtOnce = 1 << 18;
+// While logs are not read to their end.
 constexpr absl::Duration kBetweenGoes = absl::Milliseconds(1);
-constexpr size_t kAll = std::numeric_limits<size_t>::max();
 // How long nothing may happen before the coordinator is asked what it waits for, and how long it
 // has to answer, while nobody sees whether a process ends.
 constexpr absl::Duration kQuiet = absl::Seconds(1);
@@ -68,30 +60,12 @@ constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
 // How long a server that lives may take to register again.
 constexpr absl::Duration kComesBack = absl::Seconds(10);
 
-// What a script says when it ends and its job does not (python/rubato/job.py).
-constexpr absl::string_view kEarlyEnd = "rubato: the script ends in epoch ";
-
-// The worker whose script is heard on the terminal, as the process of rank 0 is elsewhere.
-constexpr absl::string_view kFirstScript = "worker 0";
-
-// Whether a script has printed the line: its rubato-worker writes events, and why others ended it.
-bool IsPrinted(absl::string_view line, const LogLine& parsed) {
-  return !line.empty() && !parsed.is_event && !absl::StartsWith(line, "stopped: ");
-}
-
 // How soon it is said that scripts still run when the job is done.
 constexpr absl::Duration kSayWhoRuns = absl::Seconds(10);
 
 // Of a process for people. There is one coordinator.
 std::string ProcessName(const std::string& role, int rank) {
   return role == "coordinator" ? role : absl::StrCat(role, " ", rank);
-}
-
-// The file's name between these words; empty if it is not there: somebody may have removed the
-// run's folder.
-std::string IfThere(absl::string_view before, const std::string& file,
-                    absl::string_view after = "") {
-  return access(file.c_str(), F_OK) == 0 ? absl::StrCat(before, file, after) : "";
 }
 
 std::string OneLine(const std::string& reason) {
@@ -160,14 +134,15 @@ LocalRun::LocalRun(const Plan& plan, const Resume& resume, bool record, const Pr
       secret_(JobKey::DrawSecret()),
       log_(LauncherLog(plan.job)),
       processors_(SharesOf(plan.job)),
-      views_(folder_.ViewsFile()) {
+      views_(folder_.ViewsFile()),
+      logs_(plan.job, folder_, log_) {
   // Those on the data are told with the plan, and each worker says them again as its log writes.
   const Log worker("worker", 0);
   for (const std::string& note : plan_.notes) {
     std::string line = worker.Line(absl::UnixEpoch(), LogLevel::kInfo, note, {});
     absl::StripTrailingAsciiWhitespace(&line);
     if (const LogLine parsed = ParseLogLine(line); parsed.warning.has_value()) {
-      warnings_.IsTold(*parsed.warning);
+      logs_.IsTold(*parsed.warning);
     }
   }
 }
@@ -197,7 +172,11 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
   }
   const absl::StatusOr<Event> end = Watch();
   const bool have_all_ended = end.ok() && *end == Event::kAllEnded;
-  ReadLogs(nullptr, /*passes_on=*/have_all_ended, have_all_ended ? kAll : kMostAtOnce);
+  if (have_all_ended) {
+    logs_.ReadToEnd(/*passes_on=*/true);
+  } else {
+    logs_.Read(nullptr, /*passes_on=*/false);
+  }
   return end;
 }
 
@@ -247,7 +226,7 @@ absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std:
                              const std::string& address, std::vector<std::string> variables) {
   if (!address.empty())
     arguments.insert(arguments.end(), {"--set", absl::StrCat("cluster.address=\"", address, "\"")});
-  logs_.try_emplace(ProcessName(role, rank), folder_.LogFile(role, rank));
+  logs_.Follow(ProcessName(role, rank), folder_.LogFile(role, rank));
   const bool is_worker = role == "worker";
   std::vector<std::string> environment = {"RUBATO_KEY=", "RUBATO_KEY_FILE="};  // not the caller's
   environment.insert(environment.end(), variables.begin(), variables.end());
@@ -302,11 +281,11 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
                           kStderr, IsTerminal(kStderr) && log_.format() == LogFormat::kText,
                           static_cast<LogLevel>(plan_.job.log().level()), log_.format());
   while (true) {
-    const Event event = launcher_.Wait(behind_.empty() ? kProgressPoll : kBetweenGoes);
+    const Event event = launcher_.Wait(logs_.is_behind() ? kBetweenGoes : kProgressPoll);
     ReadViews(&display);
-    ReadLogs(&display, /*passes_on=*/true, kMostAtOnce);
+    logs_.Read(&display, /*passes_on=*/true);
     TellIfRemoved(display);
-    CutLogs(display);
+    logs_.Cut(display);
     display.Update(MonotonicNow());
     if (event == Event::kLost) {
       display.Clear();
@@ -406,7 +385,7 @@ std::optional<Failure> LocalRun::LateFailure() const {
 void LocalRun::ReadRest() {
   ReadViews(nullptr);
   // A script that others have ended has a traceback, of which it is not the cause.
-  ReadLogs(nullptr, /*passes_on=*/false, kAll);
+  logs_.ReadToEnd(/*passes_on=*/false);
 }
 
 void LocalRun::ReadViews(ProgressDisplay* display) {
@@ -429,68 +408,6 @@ void LocalRun::ReadViews(ProgressDisplay* display) {
   }
 }
 
-void LocalRun::PassOn(absl::string_view line, ProgressDisplay* display) {
-  const absl::Time now = MonotonicNow();
-  TellSkipped(now, display);
-  if (!passed_.Passes(line.size(), now)) return;
-  if (display != nullptr) display->Clear();
-  const std::string text = absl::StrReplaceAll(line, {{"\t", "    "}});
-  Say(log_, log_.format() == LogFormat::kJson ? absl::StrCat(kFirstScript, ": ", text) : text);
-}
-
-void LocalRun::TellSkipped(absl::Time now, ProgressDisplay* display) {
-  const int64_t skipped = passed_.TakeSkipped(now);
-  if (skipped == 0) return;
-  if (display != nullptr) display->Clear();
-  Say(log_, absl::StrCat(kFirstScript, " printed ", skipped, skipped == 1 ? " line" : " lines",
-                         " more", IfThere(": ", folder_.LogFile("worker", 0))));
-}
-
-void LocalRun::ReadLogs(ProgressDisplay* display, bool passes_on, size_t most) {
-  const bool has_ended = display == nullptr && passes_on;
-  behind_.clear();
-  for (auto& [who, log] : logs_) {
-    const bool is_passed_on = passes_on && plan_.job.script_size() > 0 && who == kFirstScript;
-    size_t bytes = 0;
-    while (bytes < most) {
-      std::optional<std::string> line = log.Next();
-      if (!line.has_value() && has_ended) line = log.TakeRest();
-      if (!line.has_value()) break;
-      bytes += line->size() + 1;
-      OnLogged(who, *line, is_passed_on && !log.is_overwritten(), display);
-    }
-    if (bytes >= most) behind_.insert(who);
-  }
-  // At the end it is time.
-  TellSkipped(display == nullptr ? absl::InfiniteFuture() : MonotonicNow(), display);
-}
-
-void LocalRun::OnLogged(const std::string& who, const std::string& line, bool is_passed_on,
-                        ProgressDisplay* display) {
-  const LogLine parsed = ParseLogLine(line);
-  // Before it takes part a worker has no rank.
-  if (absl::StrContains(parsed.name, " ")) names_[who] = parsed.name;
-  if (absl::StartsWith(line, kEarlyEnd))
-    early_ends_[who] = std::string(absl::StripPrefix(line, "rubato: "));
-  if (is_passed_on && IsPrinted(line, parsed)) PassOn(line, display);
-  const std::optional<std::string>& warning = parsed.warning;
-  if (!warning.has_value()) return;
-  const ToldWarnings::Answer answer = warnings_.On(*warning, MonotonicNow());
-  if (answer == ToldWarnings::Answer::kKeep) return;
-  if (display != nullptr) display->Clear();
-  const std::string text =
-      answer == ToldWarnings::Answer::kTellOfMore
-          ? absl::StrCat("more warnings are ", folder_.IsRemoved()
-                                                   ? "not shown"
-                                                   : absl::StrCat("in ", folder_.path(), "/logs"))
-          : absl::StrCat(parsed.name, ": ", *warning);
-  if (log_.format() == LogFormat::kJson) {
-    log_.Warning(text);
-  } else {
-    Say(log_, absl::StrCat("warning: ", text));
-  }
-}
-
 void LocalRun::TellIfRemoved(ProgressDisplay& display) {
   if (is_removed_ || !folder_.IsRemoved()) return;
   is_removed_ = true;
@@ -500,25 +417,10 @@ void LocalRun::TellIfRemoved(ProgressDisplay& display) {
                          "end the result is written to another folder (Ctrl-C ends it without)"));
 }
 
-void LocalRun::CutLogs(ProgressDisplay& display) {
-  if (MonotonicNow() < cut_logs_at_) return;
-  for (const auto& [process, log] : logs_) {
-    if (behind_.count(process) > 0) continue;  // what is not read yet would be lost
-    const absl::Status status = CutLog(log.path(), kMaxLog);
-    if (status.ok()) continue;
-    // Each try takes what is left on the disk for a moment.
-    cut_logs_at_ = MonotonicNow() + kCutAgain;
-    if (std::exchange(has_warned_of_logs_, true)) continue;
-    display.Clear();
-    Say(log_, absl::StrCat("warning: a log grows until it can be cut: ", status.message()));
-  }
-}
-
 std::string LocalRun::NameOf(const Failure& failure) const {
   const std::string process = ProcessName(failure.role, failure.rank);
-  const auto name = names_.find(process);
-  if (name == names_.end() || name->second == process) return process;
-  return absl::StrCat(name->second, IfThere(" (", failure.log_path, ")"));
+  const std::string name = logs_.NameOf(process);
+  return name == process ? name : absl::StrCat(name, IfThere(" (", failure.log_path, ")"));
 }
 
 bool LocalRun::IsLeftAlone(const Failure& lost) {
@@ -676,22 +578,16 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
   if (paused && workers < least) {
     display.Clear();
     StopInOrder();
-    ReadLogs(nullptr, /*passes_on=*/false, kAll);
+    logs_.ReadToEnd(/*passes_on=*/false);
     return absl::AbortedError(
         absl::StrFormat("too few workers are left to go on: %d of at least %d "
                         "(cluster.workers.min), and none may be started again%s",
-                        workers, least, EarlyEnds()));
+                        workers, least, logs_.EarlyEnds()));
   }
   display.SetNotice((paused || waits) && reply->status().waits_size() > 0
                         ? absl::StrCat(paused ? "paused: " : "", reply->status().waits(0))
                         : "");
   return absl::OkStatus();
-}
-
-std::string LocalRun::EarlyEnds() const {
-  std::string text;
-  for (const auto& [who, said] : early_ends_) absl::StrAppend(&text, "; ", who, ": ", said);
-  return text;
 }
 
 void LocalRun::OnSilence(absl::Time now) {
@@ -730,6 +626,7 @@ void LocalRun::KillMissing(const proto::JobStatus& status, absl::Time now) {
     const bool is_new = !is_silent && now - started_[shard] < kComesBack;
     if (!comes_back() || is_new || (!is_silent && now - since < kComesBack)) continue;
     if (launcher_.Kill("server", shard)) {
+      started_[shard] = now;  // it is: a machine that is busy takes its time to end the one before
       Say(log_, absl::StrCat(name, " has not come back: killed"));
     }
   }

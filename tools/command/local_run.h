@@ -2,26 +2,22 @@
 #ifndef RUBATO_TOOLS_COMMAND_LOCAL_RUN_H_
 #define RUBATO_TOOLS_COMMAND_LOCAL_RUN_H_
 
-#include <cstddef>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/files/run_folder.h"
 #include "common/wire/key.h"
 #include "tools/command/launcher.h"
-#include "tools/command/passed_lines.h"
 #include "tools/command/plan.h"
+#include "tools/command/process_logs.h"
 #include "tools/command/progress.h"
 #include "tools/command/resume.h"
-#include "tools/command/told_warnings.h"
 
 namespace rubato {
 
@@ -83,21 +79,8 @@ class LocalRun {
   absl::StatusOr<Launcher::Event> Watch();
   // Training has begun with the first view. Says when the mode changes.
   void ReadViews(ProgressDisplay* display);
-  // Repeats the warnings of the processes, each text once, whichever process it comes from, and, if
-  // `passes_on`, what the first script prints. Reads `most` bytes of each log or a line more.
-  // Without a display and with `passes_on`, when all have ended: then a line may lack its newline.
-  void ReadLogs(ProgressDisplay* display, bool passes_on, size_t most);
-  // A line of the log of `who`, a process.
-  void OnLogged(const std::string& who, const std::string& line, bool is_passed_on,
-                ProgressDisplay* display);
-  // Says what the first script has printed.
-  void PassOn(absl::string_view line, ProgressDisplay* display);
-  // Says how many of its lines were not passed on, if it is time.
-  void TellSkipped(absl::Time now, ProgressDisplay* display);
   // Says once that somebody has removed the run's folder.
   void TellIfRemoved(ProgressDisplay& display);
-  // Keeps logs below kMaxLog, when they have been read.
-  void CutLogs(ProgressDisplay& display);
   // Says once that scripts have ended before the training begins, and how long the others wait.
   void TellOfAbsent(ProgressDisplay& display);
   // When the servers have ended: scripts go on, to save and test, as long as they take. Those that
@@ -123,8 +106,6 @@ class LocalRun {
   // kills frozen processes. If the pause would never end, lets the coordinator end the run with a
   // checkpoint.
   absl::Status CheckPaused(ProgressDisplay& display);
-  // What scripts said that have ended before the job: for the end of a sentence.
-  std::string EarlyEnds() const;
   // The head has not answered at `now`.
   void OnSilence(absl::Time now);
   // Kills shards that the job waits for, except those that were restarted recently.
@@ -141,18 +122,11 @@ class LocalRun {
   const Log log_;
   const std::vector<std::vector<int>> processors_;  // of each worker; none: those of this process
   LineTail views_;
-  std::map<std::string, LineTail> logs_;           // by the process that writes
-  std::set<std::string> behind_;                   // of these: whose are not read to their end
-  std::map<std::string, std::string> names_;       // by the same: what it calls itself
-  std::map<std::string, std::string> early_ends_;  // likewise: what a script said of its own
+  ProcessLogs logs_;
   bool has_told_of_absent_ = false;
   bool has_said_who_runs_ = false;
-  ToldWarnings warnings_;
-  PassedLines passed_;       // of the first script
   bool is_removed_ = false;  // the run's folder
-  bool has_warned_of_logs_ = false;
-  absl::Time cut_logs_at_ = absl::InfinitePast();
-  std::string address_;  // of the head
+  std::string address_;      // of the head
   bool has_begun_ = false;
   std::string mode_;
   std::map<std::string, int> restarts_;               // by role and rank

@@ -2,6 +2,10 @@
 #ifndef RUBATO_TOOLS_COMMAND_SAY_H_
 #define RUBATO_TOOLS_COMMAND_SAY_H_
 
+#include <unistd.h>
+
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -26,6 +30,13 @@ inline void Say(const Log& log, absl::string_view text) {
       WriteAll(2, absl::StrCat(Printable(line), "\n"));
     }
   }
+}
+
+// The file's name between these words; empty if it is not there: somebody may have removed the
+// run's folder.
+inline std::string IfThere(absl::string_view before, const std::string& file,
+                           absl::string_view after = "") {
+  return access(file.c_str(), F_OK) == 0 ? absl::StrCat(before, file, after) : "";
 }
 
 }  // namespace rubato
