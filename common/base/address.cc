@@ -68,7 +68,8 @@ absl::StatusOr<HostPort> ParseAddress(absl::string_view text) {
     address.host = std::string(text.substr(0, colon));
     port = text.substr(colon + 1);
     if (IsIpv6(address.host)) {
-      return error("an IPv6 address to stand in brackets, such as [::1]:29500");
+      return error(
+          "an IPv6 address to stand in brackets, such as [::1]:29500, and in YAML in quotes");
     }
     if (!IsIpv4(address.host) && !IsName(address.host)) {
       return error("a host's name or address before the port, such as 127.0.0.1:29500");

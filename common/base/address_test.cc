@@ -48,7 +48,8 @@ TEST(AddressTest, SaysWhatIsWrong) {
       {"localhost:-1", "found \"localhost:-1\", expected a port from 0 to 65535 after the host"},
       {"localhost: 80", "found \"localhost: 80\", expected a port from 0 to 65535 after the host"},
       {"::1:29500",
-       "found \"::1:29500\", expected an IPv6 address to stand in brackets, such as [::1]:29500"},
+       "found \"::1:29500\", expected an IPv6 address to stand in brackets, such as [::1]:29500, "
+       "and in YAML in quotes"},
       {"[::1]", "found \"[::1]\", expected [IPV6]:PORT, such as [::1]:29500"},
       {"[::1", "found \"[::1\", expected [IPV6]:PORT, such as [::1]:29500"},
       {"[:::]:1",

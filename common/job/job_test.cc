@@ -309,6 +309,15 @@ TEST(LoadJobTest, OverridesReplaceWhatTheFileSays) {
   EXPECT_EQ(job.name(), "second");
 }
 
+TEST(LoadJobTest, AnIpv6AddressNeedsNoQuotesInAnOverride) {
+  for (const char* address : {"[::1]:29500", "[fd00::1]:1,[fd00::2]:1"}) {
+    EXPECT_EQ(LoadMinimal({absl::StrCat("cluster.address=", address)}).cluster().address(),
+              address);
+    EXPECT_EQ(LoadMinimal({absl::StrCat("cluster.address='", address, "'")}).cluster().address(),
+              address);
+  }
+}
+
 TEST(LoadJobTest, AnOverrideMendsAMistakeOfTheFile) {
   const absl::StatusOr<proto::Job> job =
       Load(absl::StrCat(kMinimal, "device: gpu\noptimizer: {momentum: 2, learning_rate: x}\n"),

@@ -207,7 +207,10 @@ void YamlReader::Assign(const std::string& text, const std::string& key, const P
   report_.Note(key, place);
   message->GetReflection()->ClearField(message, &field);
   TextPosition where;
-  const absl::StatusOr<YAML::Node> value = ParseYaml(text, &where);
+  absl::StatusOr<YAML::Node> value = ParseYaml(text, &where);
+  // [::1]:29500 is no YAML without quotes, which a shell would take away.
+  const bool is_text = field.cpp_type() == Field::CPPTYPE_STRING && !field.is_repeated();
+  if (!value.ok() && is_text && absl::StartsWith(text, "[")) value = YAML::Node(text);
   if (!value.ok()) {
     report_.Add(place, key,
                 absl::StrCat(value.status().message(), ", at character ", where.column, " of ",
