@@ -8,7 +8,9 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/json.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
@@ -88,8 +90,16 @@ bool AddLine(absl::string_view text, Parsed* parsed) {
   return true;
 }
 
-std::string ModeOf(const std::string& job_file) {
-  const absl::StatusOr<proto::Job> job = LoadJob(job_file, {}, /*environment=*/{});
+// Those in which it has trained, in the order in which they came; of a run that has not begun, what
+// its job says.
+std::string ModeOf(const RunFolder& folder) {
+  std::vector<std::string> modes;
+  ForEachLine(folder.ViewsFile(), [&](absl::string_view line) {
+    const std::string mode(TextAt(ParseJson(line), "mode"));
+    if (!mode.empty() && !absl::c_linear_search(modes, mode)) modes.push_back(mode);
+  }).IgnoreError();
+  if (!modes.empty()) return absl::StrJoin(modes, ", ");
+  const absl::StatusOr<proto::Job> job = LoadJob(folder.JobFile(), {}, /*environment=*/{});
   if (!job.ok()) return "";
   return job->consistency().schedule_size() > 0 ? "schedule"
                                                 : YamlName(job->consistency().mode().mode());
@@ -132,7 +142,7 @@ absl::StatusOr<RunCurves> ReadCurves(const std::string& path) {
   // runs/latest is a link: its run has a better name.
   const fs::path folder = fs::canonical(file, error).parent_path();
   run.name = folder.filename().string();
-  run.mode = ModeOf(RunFolder(folder.string()).JobFile());
+  run.mode = ModeOf(RunFolder(folder.string()));
   return run;
 }
 

@@ -18,7 +18,7 @@ using Curves = std::map<std::string, std::vector<double>>;
 
 struct RunCurves {
   std::string name;                     // of the run's folder
-  std::string mode;                     // "sync", "async"; empty if the run's job does not say
+  std::string mode;                     // "sync", "sync, async"; empty if the run does not say
   std::map<std::string, Curves> kinds;  // by what they are of: "train", "test", "eval"
   // Indices of the training lines that are the first after the run went back to a checkpoint.
   std::vector<size_t> seams;

@@ -125,6 +125,25 @@ TEST(CurvesTest, ARunIsCalledAsItsFolder) {
   RUBATO_EXPECT_OK(ReadCurves(folder + "/metrics.jsonl"));
 }
 
+// Whatever its job says.
+TEST(CurvesTest, ARunHasTheModesThatItTrainedIn) {
+  const std::string folder = NewFolder(kLines);
+  std::ofstream(folder + "/job.yaml") << "version: 1\nname: x\ndata: {format: glyphs}\n"
+                                         "model: {layers: [flatten, linear: {out_features: 10}]}\n"
+                                         "optimizer: {learning_rate: 0.1}\n"
+                                         "train: {batch_size: 64, until: {epochs: 1}}\n";
+  EXPECT_EQ(ReadCurves(folder)->mode, "sync");
+  std::ofstream(folder + "/views.jsonl") << R"({"view":1,"mode":"async"})"
+                                         << "\n"
+                                         << R"({"view":2,"mode":"async"})"
+                                         << "\n"
+                                         << R"({"view":3,"mode":"sync"})"
+                                         << "\n"
+                                         << R"({"view":4,"mode":"async"})"
+                                         << "\n";
+  EXPECT_EQ(ReadCurves(folder)->mode, "async, sync");
+}
+
 TEST(CurvesTest, ErrorsSayWhatWasExpected) {
   EXPECT_THAT(ReadCurves("/nowhere/run").status(),
               IsError(absl::StatusCode::kNotFound,
