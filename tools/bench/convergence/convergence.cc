@@ -229,6 +229,7 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(options.study.config, options.study.set));
   RUBATO_RETURN_IF_ERROR(Complete(&options));
   options.study.target.is_script = IsScript(job);
+  options.study.micro_batches = job.train().micro_batches();
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> cells, CellsOf(options.study));
   if (IsScript(job)) RUBATO_RETURN_IF_ERROR(MakePlan(job).status());  // is it there?
@@ -241,6 +242,12 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   if (const int needed = SeedsNeeded(options.study); options.study.seeds < needed) {
     WriteAll(2, absl::StrFormat("warning: --seeds %d is too few for a verdict: %d are needed\n",
                                 options.study.seeds, needed));
+  }
+  std::vector<int> workers = options.study.workers;
+  if (workers.empty()) workers.push_back(job.cluster().workers().start());
+  for (const int count : workers) {
+    const std::string idle = IdleInSync(options.study, count);
+    if (!idle.empty()) WriteAll(2, absl::StrCat("warning: ", idle, "\n"));
   }
   std::optional<Calibration> calibration;
   // Before there is a folder, for delays that are too short.

@@ -391,6 +391,10 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
         flips.push_back(absl::StrCat("The verdict flips: ", sentence));
       }
     }
+    const std::string idle = IdleInSync(study, group.workers);
+    if (group.scale == 0 && !idle.empty() && !group.verdicts.empty()) {
+      sentences.push_back(absl::StrCat(idle, ": that is part of the verdict."));
+    }
     if (group.verdicts.empty()) {
       sentences.push_back(absl::StrCat("With ", ClusterText(study, group.workers, group.speeds),
                                        " ", AtScale(study, group.scale),

@@ -68,6 +68,22 @@ TEST_F(ReportTest, SaysWhichIsFasterAndWorse) {
           HasSubstr("\n    rubato bench convergence\n")));
 }
 
+TEST_F(ReportTest, SaysThatWorkersAreIdleInSync) {
+  study_.micro_batches = 4;
+  EXPECT_THAT(Verdicts(study_, cells_), ElementsAre(HasSubstr("faster")));
+  study_.micro_batches = 3;
+  const std::string said =
+      "1 of 4 workers have nothing to compute in sync, since train.micro_batches is 3: that is "
+      "part of the verdict.";
+  EXPECT_THAT(Verdicts(study_, cells_), ElementsAre(HasSubstr("faster"), said));
+  EXPECT_THAT(ReportMarkdown(study_, cells_, ""), HasSubstr(said));
+  study_.modes = {"bounded,staleness=2", "async@10%+sync"};
+  study_.baseline = study_.modes[0];
+  EXPECT_THAT(Verdicts(study_, cells_), testing::Contains(said));
+  study_.modes[1] = "async";
+  EXPECT_THAT(Verdicts(study_, cells_), Not(testing::Contains(said)));
+}
+
 // The two numbers behind `before`.
 std::pair<double, double> IntervalBehind(const std::string& before, const std::string& sentence) {
   std::pair<double, double> interval = {0, 0};

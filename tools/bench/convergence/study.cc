@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -197,6 +199,18 @@ bool IsOfScriptsAlone(const Target& target) {
 }
 
 }  // namespace
+
+std::string IdleInSync(const Study& study, int workers) {
+  const bool has_sync = absl::c_any_of(study.modes, [](const std::string& mode) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(mode, '+');
+    return absl::c_any_of(parts,
+                          [](absl::string_view part) { return absl::StartsWith(part, "sync"); });
+  });
+  if (!has_sync || study.micro_batches == 0 || workers <= study.micro_batches) return "";
+  return absl::StrFormat(
+      "%d of %d workers have nothing to compute in sync, since train.micro_batches is %d",
+      workers - study.micro_batches, workers, study.micro_batches);
+}
 
 absl::StatusOr<Target> ParseTarget(absl::string_view text) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));

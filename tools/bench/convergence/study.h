@@ -23,6 +23,7 @@ struct Study {
   std::vector<std::string> set;
   std::vector<std::string> modes;           // "sync", "bounded,staleness=3", "sync@12%+async"
   std::string baseline;                     // one of them
+  int64_t micro_batches = 0;                // of the job's steps; 0: not known
   std::vector<int> workers;                 // empty: the job's
   std::vector<std::string> learning_rates;  // to choose from for each mode; empty: the job's
   int seeds = 10;
@@ -55,6 +56,10 @@ struct Cell {
   std::string name;                    // of its folder: "sync-w4-s3"
   std::vector<std::string> arguments;  // of `rubato`, without --run-dir
 };
+
+// What a comparison of `workers` says of those that have nothing to compute in sync: "" if there
+// are none. Asynchronous modes let all compute, so that their lead is not that of the mode alone.
+std::string IdleInSync(const Study& study, int workers);
 
 // "eval/accuracy=0.88" or "eval/loss=0.3"; or of any figure, and with its direction,
 // "eval/f1,at_least=0.9" or "eval/error,at_most=0.1".
