@@ -108,11 +108,27 @@ TEST_F(SimulateTest, GoesOnFromInitialParametersAndFromACheckpoint) {
   const auto lines = Metrics("resumed", "train");
   ASSERT_EQ(lines.size(), 40u - from);
   EXPECT_EQ(lines[0]["step"], from + 1);
+  const Arguments other_split = {"--set", set[1],
+                                 "--set", "checkpoint.resume=required",
+                                 "--set", "data.validation={fraction: 0.5}"};
+  EXPECT_THAT(Simulate("split", other_split).err, HasSubstr("in the validation split now"));
   Process::Result refused = Start({"tools/rubato", "simulate", "job.yaml", "--sizes-only", "--set",
                                    "checkpoint.resume=required"})
                                 .Wait();
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("with --sizes-only nothing is resumed"));
+}
+
+TEST_F(SimulateTest, WarnsOfWorkersThatHaveNothingToCompute) {
+  const Arguments arguments = {"--sizes-only", "--set", "train.micro_batches=4", "--workers"};
+  const auto said = [&](const std::string& workers) {
+    Arguments all = arguments;
+    all.push_back(workers);
+    return Simulate("w" + workers, all).err;
+  };
+  EXPECT_EQ(said("4"), "");
+  EXPECT_EQ(said("6"),
+            "warning: 2 of 6 workers have nothing to compute: train.micro_batches is 4\n");
 }
 
 TEST_F(SimulateTest, TellsTheModesThatHeld) {

@@ -1,6 +1,7 @@
 #include "common/job/mixed_splits.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/job/job.h"
 
 namespace rubato {
 namespace {
@@ -30,6 +31,12 @@ std::vector<std::string> MixedSplits(const proto::Job& before, const proto::Job&
         Sentence("validation", "data.validation, seed, data.test_fraction or data.seed"));
   }
   return sentences;
+}
+
+std::vector<std::string> MixedSplits(const std::string& job_file, const proto::Job& job) {
+  const absl::StatusOr<proto::Job> before = LoadJob(job_file, {}, /*environment=*/{});
+  if (!before.ok()) return {};
+  return MixedSplits(*before, job);
 }
 
 }  // namespace rubato

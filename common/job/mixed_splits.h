@@ -14,6 +14,10 @@ namespace rubato {
 // sentence for each such split.
 std::vector<std::string> MixedSplits(const proto::Job& before, const proto::Job& job);
 
+// The same for the job in a file. None if it cannot be read: what another version of Rubato has
+// written may be none to this one.
+std::vector<std::string> MixedSplits(const std::string& job_file, const proto::Job& job);
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_JOB_MIXED_SPLITS_H_

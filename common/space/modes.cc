@@ -105,6 +105,11 @@ std::vector<ModeSpan> ModesOf(const proto::Job& job, int64_t samples_per_epoch) 
   return spans;
 }
 
+proto::Mode FirstMode(const proto::Job& job) {
+  const proto::Consistency& consistency = job.consistency();
+  return consistency.schedule_size() > 0 ? consistency.schedule(0).mode() : consistency.mode();
+}
+
 int64_t LeavesOf(const proto::Job& job, const proto::Mode& mode) {
   const int64_t micro_batches = job.train().micro_batches();
   return OnArrival(mode) ? std::max<int64_t>(1, micro_batches / job.cluster().workers().start())

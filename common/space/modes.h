@@ -57,6 +57,9 @@ int64_t TotalSamples(const proto::Job& job, int64_t samples_per_epoch);
 // In order; the last one ends with the training.
 std::vector<ModeSpan> ModesOf(const proto::Job& job, int64_t samples_per_epoch);
 
+// In which the training begins.
+proto::Mode FirstMode(const proto::Job& job);
+
 // Micro-batches of a unit of work: of a step, or of a contribution on arrival, which is a worker's
 // share of a step, fixed for the job.
 int64_t LeavesOf(const proto::Job& job, const proto::Mode& mode);

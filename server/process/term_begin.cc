@@ -120,14 +120,6 @@ absl::Status BeginFromOwn(const RunFolder& folder, const Log& log, Coordinator::
   return absl::OkStatus();
 }
 
-// What another version of Rubato has written may be none to this one.
-void WarnOfMixedSplits(const std::string& checkpoint, const proto::Job& job, const Log& log) {
-  const absl::StatusOr<proto::Job> before =
-      LoadJob(checkpoint + "/job.yaml", {}, /*environment=*/{});
-  if (!before.ok()) return;
-  for (const std::string& sentence : MixedSplits(*before, job)) log.Warning(sentence);
-}
-
 }  // namespace
 
 absl::StatusOr<bool> HasEndedWell(const std::string& run_dir, const std::string& job_digest) {
@@ -224,7 +216,11 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
     if (!IsScript(job)) {
       RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));
       if (!note.empty()) log.Warning(note);
-      if (is_other) WarnOfMixedSplits(begin.path, job, log);
+      if (is_other) {
+        for (const std::string& sentence : MixedSplits(begin.path + "/job.yaml", job)) {
+          log.Warning(sentence);
+        }
+      }
     }
   }
   begin.restore_key = DrawEntropy() | 1;

@@ -73,12 +73,6 @@ std::string WarningText(const std::string& warning) {
   return warning.empty() ? "" : absl::StrCat("#  warning: ", warning, "\n");
 }
 
-// In which the training begins.
-proto::Mode FirstMode(const proto::Job& job) {
-  const proto::Consistency& consistency = job.consistency();
-  return consistency.schedule_size() > 0 ? consistency.schedule(0).mode() : consistency.mode();
-}
-
 std::string IdleWorkersText(const proto::Job& job) {
   return WarningText(IdleWorkers(job, FirstMode(job), job.cluster().workers().start()));
 }

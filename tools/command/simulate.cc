@@ -1,7 +1,6 @@
 #include "tools/command/simulate.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -22,7 +21,9 @@
 #include "common/files/resume_point.h"
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
+#include "common/job/mixed_splits.h"
 #include "common/pace/quantity.h"
+#include "common/space/modes.h"
 #include "server/optimizers/resumed_slots.h"
 #include "tools/command/binaries.h"
 #include "tools/command/plan.h"
@@ -94,20 +95,24 @@ std::string Text(const SimulatedFigures& figures, const Options& options, const 
   return absl::StrCat(text, "files          ", path, "\n");
 }
 
+// Unless it is empty.
+void Warn(const std::string& warning) {
+  if (!warning.empty()) WriteAll(2, absl::StrCat("warning: ", warning, "\n"));
+}
+
 // What the job goes on from, if it does not begin with initial values of its own.
 absl::Status ReadStart(const proto::Job& job, const proto::Layout& layout,
                        SimulationSetting* setting) {
   std::vector<std::string> warnings;
   RUBATO_ASSIGN_OR_RETURN(const std::string checkpoint,
                           ResumePoint(job, /*flag=*/"", "runs", &warnings));
-  for (const std::string& warning : warnings) {
-    std::fprintf(stderr, "warning: %s\n", warning.c_str());
-  }
+  for (const std::string& warning : warnings) Warn(warning);
   TrainingState state;
   if (!checkpoint.empty()) {
     RUBATO_ASSIGN_OR_RETURN(setting->resume, CheckCheckpoint(checkpoint));
     RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*setting->resume));
-    if (!note.empty()) std::fprintf(stderr, "warning: %s\n", note.c_str());
+    Warn(note);
+    for (const std::string& sentence : MixedSplits(checkpoint + "/job.yaml", job)) Warn(sentence);
     RUBATO_ASSIGN_OR_RETURN(state, ReadTrainingState(checkpoint, *setting->resume, layout));
   } else if (!job.model().init_from().empty()) {
     RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader file,
@@ -191,6 +196,7 @@ absl::StatusOr<std::string> Simulate(Options options) {
                                                           plan.job.cluster().servers()));
     setting.links.push_back(parsed);
   }
+  Warn(IdleWorkers(plan.job, FirstMode(plan.job), plan.job.cluster().workers().start()));
   std::optional<Data> data;
   if (options.sizes_only && plan.job.checkpoint().resume() == proto::Checkpoint::RESUME_REQUIRED) {
     return absl::InvalidArgumentError(
