@@ -125,29 +125,54 @@ absl::StatusOr<Metadata> ParseMetadata(const Json& json) {
   return metadata;
 }
 
+// Looks for a key that an object has twice, of which the parser of values keeps the last. That
+// parser could look itself, by a callback, but then takes a time that grows with the square of the
+// number of keys.
+class EqualKeys : public Json::json_sax_t {
+ public:
+  const std::optional<std::string>& found() const { return found_; }
+
+  bool key(std::string& key) override {
+    if (!keys_.back().insert(key).second && !found_) found_ = key;
+    return true;
+  }
+  bool start_object(size_t) override {
+    keys_.emplace_back();
+    return true;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
+    return false;
+  }
+
+ private:
+  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+  std::optional<std::string> found_;
+};
+
 // The JSON object `text`, in which no object may have a key twice.
 absl::StatusOr<Json> ParseObject(absl::string_view text) {
-  // The parser keeps the last of equal keys, so they are looked for as it goes.
-  std::vector<std::set<std::string>> keys;
-  std::optional<std::string> duplicate;
-  const auto look = [&](int /*depth*/, Json::parse_event_t event, Json& json) {
-    if (event == Json::parse_event_t::object_start) {
-      keys.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      keys.pop_back();
-    } else if (event == Json::parse_event_t::key && !duplicate) {
-      const std::string& key = json.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) duplicate = key;
-    }
-    return true;
-  };
-  Json json = Json::parse(text.begin(), text.end(), look, /*allow_exceptions=*/false);
+  Json json = ParseJson(text);
   if (json.is_discarded() || !json.is_object()) {
     return absl::InvalidArgumentError("its header is not a JSON object");
   }
-  if (duplicate) {
+  EqualKeys keys;
+  Json::sax_parse(text.begin(), text.end(), &keys);
+  if (keys.found()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("its header has the key ", QuotedName(*duplicate), " twice"));
+        absl::StrCat("its header has the key ", QuotedName(*keys.found()), " twice"));
   }
   return json;
 }

@@ -40,6 +40,22 @@ TEST(SafetensorsHeaderTest, BytesAreThoseOfTheFormat) {
   EXPECT_EQ(SafetensorsHeaderBytes(*header), std::string("\x90\0\0\0\0\0\0\0", 8) + json + " ");
 }
 
+// A time that grows with the square of the number would be longer than a test may take.
+TEST(SafetensorsHeaderTest, ReadsAsManyTensorsAsAMixtureOfExpertsHasAndMore) {
+  std::vector<TensorInfo> tensors;
+  for (int i = 0; i < 300000; ++i) {
+    tensors.push_back(Info("experts." + std::to_string(i) + ".weight", Dtype::kF32, {4}));
+  }
+  const absl::StatusOr<SafetensorsHeader> made = MakeSafetensorsHeader(tensors, {});
+  RUBATO_ASSERT_OK(made);
+  const absl::StatusOr<SafetensorsHeader> read =
+      ParseSafetensorsHeader(SafetensorsHeaderBytes(*made).substr(8));
+  RUBATO_ASSERT_OK(read);
+  ASSERT_EQ(read->tensors.size(), tensors.size());
+  EXPECT_EQ(read->tensors.back().name, tensors.back().name);
+  EXPECT_EQ(read->data_bytes, 16 * static_cast<int64_t>(tensors.size()));
+}
+
 TEST(SafetensorsHeaderTest, ReadsAnyOrderAndSpacingAndIgnoresUnknownKeys) {
   const absl::StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(R"( {
     "b": {"shape": [3], "data_offsets": [16, 19], "dtype": "U8", "later": [{}]},
