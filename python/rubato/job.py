@@ -39,6 +39,7 @@ class Job(server.Commands):
         self._file = os.environ.get("RUBATO_JOB")
         if self._file is None:
             _check_is_alone(os.environ)
+            server.check_environment(os.environ)
             self._given = _given(job, epochs, settings)
             _check_end(self._given)
         else:
@@ -92,7 +93,7 @@ class Job(server.Commands):
             return self._start_worker(self._file)
         self._servers = server.Servers(_own_job(self._given, batch))
         self.run = self._servers.path
-        settings = [f"cluster.address={self._servers.address}", "log.level=warning"]
+        settings = [f"{key}={value}" for key, value in self._servers.settings().items()] + ["log.level=warning"]
         self._worker = core.Worker(str(self.run / "job.yaml"), settings, key=self._servers.secret)
         _open.append(self)
         return self._worker

@@ -94,13 +94,15 @@ def launch(function: Callable[[], Any], job: Dict[str, Any], workers: int = 2, *
         raise Refused(f"found a {type(function).__name__} for the function, expected one that the workers call")
     if not isinstance(job, dict):
         raise Refused(f"found job={job!r}, expected a dictionary with the keys of a job file")
+    server.check_environment(os.environ)
     context: Any = multiprocessing.get_context(method)  # before there are servers: it may be unknown
     servers = server.Servers(server.own_job(job, "notebook", workers))
     processes = []
     for rank in range(workers):
         environment = {"RUBATO_JOB": str(servers.path / "job.yaml"), "RUBATO_RANK": str(rank),
                        "LOCAL_RANK": str(rank), "RUBATO_KEY": servers.secret,
-                       "RUBATO__CLUSTER__ADDRESS": servers.address}
+                       **{f"RUBATO__{key.upper().replace('.', '__')}": value
+                          for key, value in servers.settings().items()}}
         process = context.Process(target=_work, args=(function, environment,
                                                       str(servers.path / "logs" / f"worker-{rank}.log")))
         process.start()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from . import core
 from .errors import Ended, Error, Refused
@@ -56,13 +56,21 @@ class Servers:
         self.secret = "secret-" + secrets.token_hex(32)
         self.processes: List[subprocess.Popen[bytes]] = []
         (self.path / "job.yaml").write_text(json.dumps(job, indent=2) + "\n")
-        self._start(0, [])
+        self._workers = int(job["cluster"]["workers"])
+        self.address = job["cluster"]["address"]
+        self._start(0)
         self.address = self._await_address()
-        for shard in range(1, int(job.get("cluster", {}).get("servers", 1))):
-            self._start(shard, ["--set", f"cluster.address={self.address}"])
+        for shard in range(1, int(job["cluster"].get("servers", 1))):
+            self._start(shard)
         _make_latest(self.path)
 
-    def _start(self, shard: int, arguments: List[str]) -> None:
+    def settings(self) -> Dict[str, str]:
+        """Keys of the job for each of its processes, above what a launcher such as torchrun, whose job it is not, says
+        in the environment."""
+        return {"cluster.address": self.address, "cluster.workers": str(self._workers)}
+
+    def _start(self, shard: int) -> None:
+        arguments = [word for key, value in self.settings().items() for word in ("--set", f"{key}={value}")]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RUBATO_")}
         environment["RUBATO_KEY"] = self.secret
         with open(self.path / "logs" / f"server-{shard}.log", "ab") as log:
@@ -137,6 +145,16 @@ class Commands:
     def checkpoint(self) -> str:
         """Has the job write a checkpoint now; returns its path."""
         return command("checkpoint", self.run).strip()
+
+
+def check_environment(environment: Mapping[str, str]) -> None:
+    """Of a script that starts a job for itself. Refused if keys of a job are in it, of which the script would not
+    know."""
+    found = sorted(name for name in environment if name.startswith("RUBATO__"))
+    if found:
+        raise Refused(f"found {found[0]}={environment[found[0]]} in the environment, which sets nothing in a job that a "
+                      "script starts for itself, expected the key among the job's in the script, or `rubato train "
+                      "job.yaml`, which reads these variables")
 
 
 def own_job(given: Dict[str, Any], name: str, workers: int) -> Dict[str, Any]:

@@ -597,6 +597,13 @@ except rubato.Ended as error:
 """)
         self.assertEqual(lines, ["worker 1 ended with exit code 1: OSError: no such disk"])
 
+    def test_what_a_launcher_sets_is_not_of_a_scripts_own_job(self):
+        # Nobody listens at that address, or may.
+        self.environment.update(MASTER_ADDR="192.0.2.1", MASTER_PORT="29500", WORLD_SIZE="4")
+        text = FAILING.replace("rubato.join()", "rubato.join(epochs=1)").replace("FAILS", "pass")
+        self.assertEqual(self.run_text(text), ["came to its end"])
+        self.assertEqual(self.run_text(NOTEBOOK)[1], "True")
+
     def test_a_notebook_that_is_gone_leaves_no_workers(self):
         text = NOTEBOOK[:NOTEBOOK.index("print(run.switch")] + "import os\nos._exit(0)\n"
         self.run_text(text.replace('"epochs": 300', '"epochs": 1000000'))  # which waits for nobody to be there

@@ -336,6 +336,18 @@ MUTANTS = [
      "            seeds.seed_sample(self.seed, request.place[0], index)\n", "            seeds.seed_all(index)\n"
      "            random_state = __import__('os').getpid()\n            seeds.seed_all(random_state)\n",
      "parity_test ParityTest.test_bits_do_not_depend_on_the_cluster"),
+    ("keys of the job in the environment are the worker's alone", "server.py", "    if found:\n", "    if False:\n",
+     "refusals_test RefusalsTest.test_keys_of_the_job_in_the_environment"),
+    ("a launcher's address is that of a script's own job", "server.py", "for key, value in self.settings().items()",
+     "for key, value in ()",
+     "endings_test EndingsTest.test_what_a_launcher_sets_is_not_of_a_scripts_own_job"),
+    ("a launcher's workers are those of a notebook's job", "launch.py", "for key, value in servers.settings().items()",
+     "for key, value in [('cluster.address', servers.address)]",
+     "endings_test EndingsTest.test_what_a_launcher_sets_is_not_of_a_scripts_own_job"),
+    ("bits depend on loader processes", "loader.py",
+     "            seeds.seed_sample(self.seed, request.place[0], index)\n", "            seeds.seed_all(index)\n"
+     "            random_state = __import__('os').getpid()\n            seeds.seed_all(random_state)\n",
+     "parity_test ParityTest.test_bits_do_not_depend_on_the_cluster"),
 ]
 
 

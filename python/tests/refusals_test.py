@@ -17,6 +17,14 @@ class RefusalsTest(WithFake):
     def test_own_accumulation(self):
         self.refuses("set train.micro_batches", LOOP + "        if epoch == 1: optimizer.step()\n")
 
+    def test_keys_of_the_job_in_the_environment(self):
+        launch = "rubato.launch(print, {'train': {'until': {'epochs': 1}}})\n"
+        for text in "", "import os; os.environ['RUBATO__SEED'] = '7'\n" + launch:
+            code, _, errors = self.run_script(text, **({} if text else {"RUBATO__SEED": "7"}))
+            self.assertEqual(code, 1, errors)
+            self.assertIn("rubato.errors.Refused: found RUBATO__SEED=7 in the environment, which sets nothing in a job "
+                          "that a script starts for itself", errors)
+
     def test_the_optimizer_that_was_given(self):
         self.refuses("of the optimizer that job.prepare returned",
                      LOOP.replace("model, optimizer, loader =", "model, _, loader =") + "        optimizer.step()\n")
