@@ -59,34 +59,50 @@ class GradientWatch:
 
 
 class MissingGradients:
-    """Of a worker's steps, until it has warned: which parameters had no gradient in any of its micro-batches. The
-    servers take that for zero, where torch's optimizers skip them."""
+    """Of a worker's micro-batches, until it has warned: which parameters had no gradient. The servers take that for
+    zero, where torch's optimizers skip them. In one micro-batch a parameter may have none by design, as in a mixture of
+    experts, so this looks at whole steps, as far as this worker has all of one's micro-batches, and at the worker's
+    micro-batches of an epoch."""
 
     def __init__(self, entries: Sequence[Entry], skipped: Collection[int]):
         """`entries`: that are trained. `skipped`: ids of tensors for which zero is as good as no gradient."""
         self._entries, self._skipped = entries, skipped
-        self._unit: Optional[int] = None
-        self._missing: Sequence[Entry] = ()  # in that step, so far
+        self._unit = self._epoch = -1
+        self._of_unit: Sequence[Entry] = ()  # missing in that step, or contribution, so far
+        self._of_epoch: Sequence[Entry] = ()  # likewise
+        self._samples = 0  # of the step that were here
 
-    def note(self, unit: int) -> None:
-        """The gradients of a micro-batch of step `unit` are in `.grad`."""
-        if unit != self._unit:
-            self._warn()
-            self._unit, self._missing = unit, self._entries
-        self._missing = [entry for entry in self._missing if entry.tensor.grad is None]
-
-    def _warn(self) -> None:
-        """A step is whole: in one of its micro-batches alone a parameter may have none by design."""
-        if self._missing and len(self._missing) == len(self._entries):
+    def note(self, work: Any) -> None:
+        """The gradients of the micro-batch `work` are in `.grad`."""
+        if self._entries and all(entry.tensor.grad is None for entry in self._entries):
             warn("optimizer.step() was called, and no parameter had a gradient, expected loss.backward() before it: "
                  "that counts as a gradient of zero")
             self._entries = ()
-            return
-        missing = [entry.name for entry in self._missing if id(entry.tensor) not in self._skipped]
+        if work.epoch != self._epoch:
+            self.end()
+            self._epoch, self._of_epoch = work.epoch, self._entries
+        if work.unit != self._unit:
+            self._unit, self._of_unit, self._samples = work.unit, self._entries, 0
+        self._of_epoch = _without_gradient(self._of_epoch)
+        self._of_unit = _without_gradient(self._of_unit)
+        self._samples += work.end - work.begin
+        if self._samples == work.unit_samples:
+            self._warn(self._of_unit, "a step")
+
+    def end(self) -> None:
+        """The epoch is over, or the job."""
+        self._warn(self._of_epoch, "this worker's micro-batches of an epoch")
+
+    def _warn(self, entries: Sequence[Entry], where: str) -> None:
+        missing = [entry.name for entry in entries if id(entry.tensor) not in self._skipped]
         if not missing:
             return
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        warn(f"{missing[0]}{more} had no gradient in this worker's part of a step, which counts as one of zero: "
-             "weight decay, momentum and Adam's count of steps go on, where PyTorch skips such a parameter. What is "
-             "not to be trained: requires_grad_(False) before job.prepare")
-        self._entries = ()
+        warn(f"{missing[0]}{more} had no gradient in {where}. In a step that counts as one of zero: weight decay, "
+             "momentum and Adam's count of steps go on, where PyTorch skips such a parameter. What is not to be "
+             "trained: requires_grad_(False) before job.prepare")
+        self._entries = self._of_unit = self._of_epoch = ()
+
+
+def _without_gradient(entries: Sequence[Entry]) -> Sequence[Entry]:
+    return [entry for entry in entries if entry.tensor.grad is None]

@@ -51,7 +51,6 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
                     _numerics(layout.devices), max(2, batches.ahead), layout.adds)
     engine = Engine(worker, batches.samples, layout.load)
     engine.is_mean = loss == "mean"
-    engine.on_over = job._release
     engine.on_asking = layout.end_watch
     job._engine, job._layout, job._model = engine, layout, model
 
@@ -64,7 +63,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
                               "own, which begins with this one's parameters")
         counts = engine.weight_of(weight)
         if counts > 0 and engine.work.rank == 0:  # one warning in a job
-            missing.note(engine.work.unit)
+            missing.note(engine.work)
         factor = scale * (counts if engine.is_mean else 1)
         trained = prepared.trained if counts > 0 else ()  # the mean over nothing is no number
         if early is not None:
@@ -76,6 +75,13 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     def begin() -> None:
         layout.begin_batch()
         engine.begin()
+
+    def on_over() -> None:
+        if engine.is_done:
+            missing.end()
+        job._release()
+
+    engine.on_over = on_over
 
     def put_back() -> None:
         layout.end_batch()

@@ -508,10 +508,10 @@ def compute(a, b):
             self.assertEqual(errors.count("in place of clip_grad_norm_"), times, errors)
 
     def test_a_parameter_without_a_gradient_is_warned_of_once(self):
-        def said(text):
-            code, _, errors = self.run_script(text)
+        def said(text, where="a step", workers=1):
+            code, _, errors = self.run_script(text, FAKE_WORKERS=str(workers))
             self.assertEqual(code, 0, errors)
-            return errors.count("weight had no gradient in this worker's part of a step")
+            return errors.count(f"weight had no gradient in {where}. In a step that counts as one of zero")
 
         step = "        optimizer.step()\n"
         adam = "optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)\n"
@@ -525,6 +525,14 @@ def compute(a, b):
         for text, times in ((late, 1), (later, 1), (parts + late, 1), (experts, 0), (freeze + LOOP + step, 0),
                             (LOOP + step, 0), (late.replace("loader)", "loader, overlap=True)", 1), 1)):
             self.assertEqual(said(adam + text), times, text)
+        self.assertEqual(said(adam + late.replace("for epoch", "assert job.total_steps == 1\nfor epoch", 1).replace(
+            "model, opt", "job = rubato.join(train={'until': {'steps': 1}})\nmodel, opt", 1)), 1)
+        # Of two workers, of which the other has each step's second micro-batch: who has none in its part of a step
+        # does not know of the other's.
+        once = parts + LOOP.replace("compute(", "model.weight.requires_grad_(job.step != 1)\n        compute(") + step
+        for text, times in (parts + late, 1), (parts + later, 1), (once, 0), (experts, 1):
+            self.assertEqual(said(adam + text, "a step", workers=2), 0, text)
+            self.assertEqual(said(adam + text, "this worker's micro-batches of an epoch", workers=2), times, text)
         # Where torch does the same.
         for optimizer, times in (("SGD(model.parameters(), lr=0.1)", 0), ("Adagrad(model.parameters())", 0),
                                  ("SGD(model.parameters(), lr=0.1, momentum=0.9)", 1),
