@@ -112,10 +112,8 @@ class Engine:
 
     def _next(self) -> None:
         frame = self.worker.next()
-        if frame.kind == "final":  # the step of what was at hand is done, and none follows
-            self.work.samples_before += self.work.unit_samples
-            self.work.unit_samples = 0
         while frame.kind == "final" and not frame.tests:  # again where the job went back to its end
+            self._end_at(frame.samples_before)
             self.worker.take_final()
             self._load(True)
             frame = self.worker.next()
@@ -133,9 +131,15 @@ class Engine:
         self.ahead += [(work["epoch"], work["begin"], work["end"]) for work in getattr(frame, "ahead", ())]
         self.tests_final = frame.kind == "final"
         # The final parameters belong to no micro-batch: what the message does not say stays as it was.
+        if self.tests_final:
+            self._end_at(frame.samples_before)
         self.work = core.Work(**{**vars(self.work), **vars(frame)}) if self.tests_final else frame
         self._state = _State.FINAL if self.tests_final else _State.FRESH
         self._loss = None
+
+    def _end_at(self, samples: int) -> None:
+        """The job ends behind so many samples, and so in the epoch of the last of them."""
+        self.work.samples_before, self.work.epoch = samples, max(0, samples - 1) // self.samples
 
     def reload(self) -> None:
         """Loads the current parameters again, because the script has changed them."""
@@ -214,7 +218,7 @@ class Engine:
 
     @property
     def step(self) -> int:
-        """Steps of the job before the current micro-batch; at the end of the training, up to the last one."""
+        """Steps of the job before the current micro-batch; at the end of the training, all."""
         epochs, place = divmod(self.work.samples_before, self.samples)
         return int(epochs * -(-self.samples // self._batch) + place // self._batch)
 

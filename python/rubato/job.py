@@ -160,7 +160,7 @@ class Job(server.Commands):
                 if work is not None:
                     self._epoch = work.epoch
                 elif self._epoch is None and engine.is_final:  # nothing was left to train
-                    self._epoch = max(0, math.ceil(self.total_epochs or 1) - 1)
+                    self._epoch = engine.work.epoch
                 else:
                     engine.settle()
                     return
@@ -299,12 +299,12 @@ class Job(server.Commands):
     @property
     def step(self) -> int:
         """The number of steps (of train.batch_size samples) before the current micro-batch; behind the last epoch those
-        up to this worker's last micro-batch."""
+        of the job."""
         return self._prepared().step
 
     @property
     def epoch(self) -> int:
-        """The epoch of the current micro-batch."""
+        """The epoch of the current micro-batch; behind the last epoch that one."""
         return int(self._prepared().work.epoch)
 
     def _prepared(self) -> Engine:

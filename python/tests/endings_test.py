@@ -423,11 +423,12 @@ print("came""")
         self.assertEqual(printed.count("has no number for"), 1, printed)
 
     def test_where_nothing_is_left_the_last_epoch_comes_for_its_test(self):
-        text = FAILING.replace("FAILS", "pass").replace('print("came', """    print("epoch", epoch)
+        text = FAILING.replace("FAILS", "pass").replace('print("came', """\
+    print("epoch", epoch, "of", job.epoch, "to step", job.step)
     if epoch == job.total_epochs - 1:
         job.evaluate(lambda: {"accuracy": 0.75})
 print("came""")
-        epochs = ["epoch 0", "epoch 1"]
+        epochs = ["epoch 0 of 1 to step 4", "epoch 1 of 1 to step 8"]
         for flags in (), ("--resume", "runs/latest"):
             code, printed = self.train_text(text, flags=flags)
             self.assertEqual(code, 0, printed)

@@ -54,6 +54,16 @@ print(job.step)
                 code, output, errors = self.run_script(case, FAKE_KEPT=kept, FAKE_ENDS=ends)
                 self.assertEqual((code, output.split()), (0, "0 2 1 4 4".split()), errors)
 
+    def test_who_comes_for_the_final_test_alone_knows_where_the_job_stands(self):
+        text = LOOP + """
+        optimizer.step()
+    job.evaluate(lambda: print(epoch, job.epoch, job.step))
+print(job.epoch, job.step)
+"""
+        for kept in "0", "1":
+            code, output, errors = self.run_script(text, FAKE_BEGINS="final", FAKE_KEPT=kept)
+            self.assertEqual((code, output.split()), (0, "1 1 6 1 6".split()), errors)
+
     def test_a_batch_that_is_left_comes_again(self):
         output = self.passes(LOOP.replace("        optimizer.zero_grad()", "        break") + """
         pass

@@ -319,7 +319,7 @@ void Worker::Run(const Session::Test& test) {
     values_->StartTest(test.unit, parameters_.values(), test.is_final);
     return;
   }
-  values_->KeepFinal(parameters_.values());
+  values_->KeepFinal(test.unit, parameters_.values());
   proto::PeerMessage message;  // that it has them: of no sample
   message.mutable_evaluation()->set_unit(test.unit);
   message.mutable_evaluation()->set_is_final(true);

@@ -70,6 +70,8 @@ void ScriptValues::OnView(const proto::View& view, int64_t max_values) {
             {"workers", view.members_size()},
             {"mode", ModeName(view.mode())},
             {"version", absl::StrCat(view.term(), ".", view.lineage(), ".", view.number())}};
+  schedule_.emplace(ScheduleOf(job(), view.mode(), view.samples_per_epoch(), view.origin_unit(),
+                               view.origin_samples()));
   announced_.clear();
   channel_.Note(ScriptStage::kTraining);
   {
@@ -290,7 +292,7 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
 
 void ScriptValues::StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) {
   MonotonicLock lock(&mutex_);
-  test_ = Test{unit, is_final, false};
+  test_ = Test{unit, is_final, false, schedule_->SamplesBefore(unit)};
   if (has_gone_) {  // the coordinator need not wait for it
     Tell(nullptr);
     return;
@@ -311,6 +313,7 @@ void ScriptValues::MaybeHandOutFinal() {
   frame["tests"] = true;
   frame["new"] = true;
   frame["unit"] = test_->unit;
+  frame["samples_before"] = test_->samples_before;
   channel_.Note(ScriptStage::kFinal);
   channel_.Write(frame);
 }
@@ -319,7 +322,7 @@ void ScriptValues::MaybeHandOutFinal() {
 // still being sent, it counts nowhere), and that of the parameters is the script's. So this frame
 // need not be asked for. The script writes to its region when it takes them, and asks again: what
 // it has asked, or is about to, before that does not count.
-void ScriptValues::KeepFinal(absl::Span<const float> parameters) {
+void ScriptValues::KeepFinal(int64_t unit, absl::Span<const float> parameters) {
   MonotonicLock lock(&mutex_);
   if (!std::exchange(is_asked_, false)) ++asks_before_;
   has_of_unit_ = -1;
@@ -327,6 +330,8 @@ void ScriptValues::KeepFinal(absl::Span<const float> parameters) {
   nlohmann::json frame = where_;
   frame["kind"] = "final";
   frame["tests"] = false;
+  frame["unit"] = unit;
+  frame["samples_before"] = schedule_->SamplesBefore(unit);
   channel_.Note(ScriptStage::kFinal);
   channel_.Write(frame);
 }

@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/monotonic.h"
+#include "common/space/sample_schedule.h"
 #include "proto/cluster.pb.h"
 #include "worker/script/script_channel.h"
 #include "worker/step/gradient_buffers.h"
@@ -56,7 +57,8 @@ class ScriptValues : public WorkerValues, private GradientSums {
   void ReadAhead(const SampleSchedule& schedule, int64_t unit, Range leaves) override;
   void StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) override
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void KeepFinal(absl::Span<const float> parameters) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void KeepFinal(int64_t unit, absl::Span<const float> parameters) override
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void EndTests() override ABSL_LOCKS_EXCLUDED(mutex_);
 
  protected:
@@ -82,6 +84,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
     int64_t unit = 0;
     bool is_final = false;
     bool is_handed_out = false;
+    int64_t samples_before = 0;
   };
 
   // Unavailable if the script has gone.
@@ -133,6 +136,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
   const GradientBuffers::Gradient regions_[2];  // the channel's; shared by what is being sent
   int region_ = 0;                              // of the micro-batch at hand
   nlohmann::json where_;                        // of the view, for the script
+  std::optional<SampleSchedule> schedule_;      // likewise
   int64_t weight_ = 0;                          // of the node
   int64_t id_ = 0;
   bool given_in_place_ = false;

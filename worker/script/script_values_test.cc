@@ -59,6 +59,9 @@ class ScriptValuesTest : public ::testing::Test {
   // Blocks of `chunk` bytes.
   explicit ScriptValuesTest(int chunk = kBlock * sizeof(float), ScriptAbilities abilities = {}) {
     view_.set_leaves(kLeaves);
+    view_.set_samples_per_epoch(80);
+    view_.set_origin_unit(1);
+    view_.set_origin_samples(4);
     int sockets[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
     const int memory = memfd_create("test", 0);
@@ -365,6 +368,7 @@ TEST_F(RegionScriptValuesTest, HasTheFinalParametersThoughItWasFilledInPart) {
     const absl::StatusOr<nlohmann::json> final = script_->Read();
     RUBATO_ASSERT_OK(final);
     EXPECT_EQ((*final)["kind"], "final");
+    EXPECT_EQ((*final)["samples_before"], 4 + 2 * 8);
     EXPECT_THAT(script_->parameters(), Each(1.0f));
     // The job has gone back to that step.
     EXPECT_EQ(ComputeOne(zeros_)["new"], true);
@@ -382,11 +386,12 @@ TEST_F(RegionScriptValuesTest, IsTheScriptsUntilItHasTakenTheFinalParameters) {
       std::copy(ones_.begin(), ones_.end(), region.begin());
       final = region;
     }
-    values_->KeepFinal(final);
+    values_->KeepFinal(3, final);
     EXPECT_FALSE(Takes());
     const absl::StatusOr<nlohmann::json> frame = script_->Read();
     RUBATO_ASSERT_OK(frame);
     EXPECT_EQ((*frame)["tests"], false);
+    EXPECT_EQ((*frame)["samples_before"], 4 + 2 * 8);
     EXPECT_THAT(script_->gradient(0), Each(1.0f));
     EXPECT_EQ(ComputeOne(zeros_)["new"], true);
   }

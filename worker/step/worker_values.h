@@ -68,8 +68,8 @@ class WorkerValues {
   // Tests a copy of `parameters`, which have seen `unit` units, beside what else is computed; the
   // final ones on the test split too.
   virtual void StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) = 0;
-  // The job's final parameters, which another worker tests.
-  virtual void KeepFinal(absl::Span<const float> /*parameters*/) {}
+  // The job's final parameters, which have seen `unit` units, and which another worker tests.
+  virtual void KeepFinal(int64_t /*unit*/, absl::Span<const float> /*parameters*/) {}
   // Ends tests that were started before: no result of theirs is told behind this. It takes as long
   // as a batch of a test, not as long as a test.
   virtual void EndTests() = 0;
