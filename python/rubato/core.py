@@ -134,9 +134,9 @@ class Worker:
         gradients behind them."""
         self._values = values
         os.ftruncate(self._memory_fd, 3 * self._region())
-        self._memory = mmap.mmap(self._memory_fd, 0)
-        self._regions = [Gradient(self._memory, self._region()), Gradient(self._memory, 2 * self._region())]
-        return self._memory
+        memory = self._memory = mmap.mmap(self._memory_fd, 0)
+        self._regions = [Gradient(memory, self._region()), Gradient(memory, 2 * self._region())]
+        return memory
 
     def _region(self) -> int:
         page = mmap.PAGESIZE

@@ -8,12 +8,22 @@ import numbers
 import os
 import pathlib
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union,
+                    overload)
 
 from . import core, figures, length, seeds, server, threads
 from .engine import Engine
 from .errors import Error, Refused, tell_by_exit_code, warn
 from .sampler import Order, wanted_rank
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.data import DataLoader
+
+_Model = TypeVar("_Model", bound="torch.nn.Module")
+_Loader = TypeVar("_Loader", bound="DataLoader[Any]")
+_Scheduler = TypeVar("_Scheduler")
+_Result = TypeVar("_Result", bound=Optional[Mapping[str, Any]])
 
 
 def join(job: Optional[Dict[str, Any]] = None, *, epochs: Optional[float] = None, **settings: Any) -> "Job":
@@ -59,9 +69,19 @@ class Job(server.Commands):
 
     # Before the training.
 
+    @overload
+    def prepare(self, model: _Model, optimizer: "torch.optim.Optimizer", loader: _Loader, scheduler: None = None, *,
+                loss: str = "mean", clip_grad_norm: Optional[float] = None, scheduler_per: str = "step",
+                order: Order = None, overlap: bool = False) -> Tuple[_Model, Any, _Loader]: ...
+
+    @overload
+    def prepare(self, model: _Model, optimizer: "torch.optim.Optimizer", loader: _Loader, scheduler: _Scheduler, *,
+                loss: str = "mean", clip_grad_norm: Optional[float] = None, scheduler_per: str = "step",
+                order: Order = None, overlap: bool = False) -> Tuple[_Model, Any, _Loader, _Scheduler]: ...
+
     def prepare(self, model: Any, optimizer: Any, loader: Any, scheduler: Any = None, *, loss: str = "mean",
                 clip_grad_norm: Optional[float] = None, scheduler_per: str = "step", order: Order = None,
-                overlap: bool = False) -> Tuple[Any, ...]:
+                overlap: bool = False) -> Any:
         """Registers model, optimizer and samples with the job. All workers start with the first worker's initial
         values.
 
@@ -191,7 +211,7 @@ class Job(server.Commands):
             loss = float(loss.detach() if hasattr(loss, "detach") else loss)
         engine.log(loss)
 
-    def evaluate(self, test: Callable[[], Optional[Dict[str, float]]]) -> Optional[Dict[str, float]]:
+    def evaluate(self, test: Callable[[], _Result]) -> Optional[_Result]:
         """Runs `test` on the current parameters, on one worker of the job, while the others continue.
 
         All workers call it, for example at the end of each epoch. During the test the model is in eval mode and no
@@ -227,7 +247,7 @@ class Job(server.Commands):
         engine.tested(told)
         return result
 
-    def _run_test(self, test: Callable[[], Optional[Dict[str, float]]]) -> Optional[Dict[str, float]]:
+    def _run_test(self, test: Callable[[], _Result]) -> _Result:
         import torch
 
         modes = [(module, module.training) for module in self._model.modules()]
@@ -239,7 +259,7 @@ class Job(server.Commands):
             for module, training in modes:
                 module.training = training
 
-    def save(self, path: Any) -> bool:
+    def save(self, path: Union[str, "os.PathLike[str]"]) -> bool:
         """Saves the model's state_dict with torch.save, on one worker: rank 0, and at the end the worker that tests the
         final parameters. Returns whether it was this worker. Raises Refused as evaluate does; behind the job's end, or
         the last of loops without epochs(), the model is the script's."""

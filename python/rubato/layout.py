@@ -267,10 +267,11 @@ class Layout:
 
     def _changed(self) -> Optional[str]:
         """The first parameter that the script has changed since the last load."""
-        sums = self._sums if self._sums is None else self._sum_up()
+        before = self._sums or []
+        now = self._sum_up() if before else []
         return next((entry.name for i, entry in enumerate(self.parameters)
                      if entry.tensor._version != self._versions[i]
-                     or sums is not None and repr(sums[i]) != repr(self._sums[i])), None)  # nan, too
+                     or before and repr(now[i]) != repr(before[i])), None)  # nan, too
 
     def gradient(self, worker: Worker, work: Work) -> staging.Flat:
         """Where the gradient of `work` is to be written."""

@@ -138,7 +138,8 @@ class Loader:
         self.drop_last: bool = loader.drop_last
         self._from = loader
         size = len(loader.dataset)
-        self.samples = size - size % self.batch_size if loader.drop_last else size  # of an epoch; see use_batch
+        # Of an epoch; see use_batch.
+        self.samples: int = size - size % self.batch_size if loader.drop_last else size
         if order is None and isinstance(loader.sampler, data.SequentialSampler):
             order = "sequential"
         self._order = order
@@ -148,7 +149,7 @@ class Loader:
         self._loops = 0
         self.loop: Optional[int] = None  # the number of the loop over it that is running
         self._fetched: Dict[Place, Any] = {}  # by loader processes, ahead of their turn
-        self._micro = self.batch_size
+        self._micro: int = self.batch_size
 
     def use_batch(self, batch: int, micro_batches: int) -> None:
         """Of the job. Refused if the script's batches are neither the job's nor its micro-batches."""

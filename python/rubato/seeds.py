@@ -8,7 +8,7 @@ import hashlib
 import random
 import struct
 import sys
-from typing import Iterator
+from typing import Any, Iterator
 
 MICRO_BATCH = b"micro-batch"  # purposes of keys
 SAMPLE = b"sample"
@@ -52,7 +52,8 @@ def seed_batch(seed: int, epoch: int, begin: int) -> None:
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
     """Restores the random generators afterwards."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    torch: Any = sys.modules.get("torch")
+    numpy: Any = sys.modules.get("numpy")
     state = random.getstate()
     torch_state = torch.get_rng_state() if torch is not None else None
     has_cuda = torch is not None and torch.cuda.is_initialized()

@@ -14,7 +14,7 @@ CUDA: Any = torch.cuda  # tests put another in its place
 
 
 def is_staged(tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cuda"
+    return bool(tensor.device.type == "cuda")
 
 
 class Flat:

@@ -3,6 +3,7 @@
 import ctypes
 import pathlib
 import sys
+from typing import Set
 
 
 def use(threads: int) -> None:
@@ -27,7 +28,7 @@ def use(threads: int) -> None:
                     getattr(library, name)(threads)
 
 
-def _loaded():
+def _loaded() -> Set[str]:
     """Paths of the OpenBLAS libraries that are loaded."""
     lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
     return {path for path in (line.split(maxsplit=5)[-1] for line in lines if line.count(" ") >= 5)
