@@ -9,13 +9,14 @@ Knows neither torch nor NumPy.
 """
 
 import enum
+import math
 import os
 import signal
 import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import core, seeds
-from .errors import Refused
+from .errors import Refused, is_one, shown
 from .figures import Figures
 
 _MOST_WEIGHT = 2**32 - 1  # as Frame::weight
@@ -166,10 +167,10 @@ class Engine:
         """The weight of the current micro-batch: the script's, if it gives one, else its number of samples."""
         if weight is None:
             return int(self.work.end - self.work.begin)
-        number = float(weight)
+        number = float(weight) if is_one(weight) and not isinstance(weight, str) else math.nan
         if not (0 <= number <= _MOST_WEIGHT and number.is_integer()):
-            raise Refused(f"found weight={number:g}, expected a whole number from 0 to {_MOST_WEIGHT}, such as the "
-                          "tokens of the micro-batch: what its mean loss is a mean over")
+            raise Refused(f"found weight={shown(weight)}, expected a whole number from 0 to {_MOST_WEIGHT}, such as "
+                          "the tokens of the micro-batch: what its mean loss is a mean over")
         return int(number)
 
     def fill(self, write: Callable[[Any], None], weight: int) -> None:

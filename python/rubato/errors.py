@@ -1,6 +1,7 @@
 """Exceptions and warnings, each with one sentence for the user, and the exit codes of scripts that they end."""
 
 import datetime
+import math
 import os
 import sys
 import warnings
@@ -8,6 +9,7 @@ from typing import Any
 
 _USAGE = 2  # kExitUsage: repeating cannot help
 _TRY_AGAIN = 75  # kExitTryAgain: nothing is wrong with the script
+_MOST_TEXT = 200  # characters of a value in a sentence
 
 
 class Error(RuntimeError):
@@ -28,6 +30,20 @@ class Ended(Error):
     def __init__(self, reason: str, exit_code: int):
         super().__init__(reason)
         self.exit_code = exit_code
+
+
+def is_one(value: Any) -> bool:
+    """Not a tensor or an array of several numbers, or of none."""
+    shape = getattr(value, "shape", ())
+    return not isinstance(shape, tuple) or math.prod(shape) == 1
+
+
+def shown(value: Any) -> str:
+    """A value for a sentence: of a tensor or an array its shape and type; of others their text, or its beginning."""
+    if not is_one(value):
+        return f"a {type(value).__name__} of shape {tuple(value.shape)} and type {getattr(value, 'dtype', 'unknown')}"
+    text = repr(value)
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
 def exit_code(error: BaseException) -> int:

@@ -5,7 +5,7 @@ import math
 import re
 from typing import Any, Dict, Mapping, NamedTuple, Optional
 
-from .errors import Refused
+from .errors import Refused, is_one, shown
 
 _ROUNDING = 1e-5  # of a sum of many parts, in float32
 _MOST = 32  # beside loss and accuracy
@@ -41,6 +41,16 @@ def of(result: Any) -> Figures:
     return Figures(_told(result, "loss"), accuracy, _others(result))
 
 
+def loss_of(loss: Any) -> float:
+    """The loss of a micro-batch, of which a script tells. Refused if it is not one number."""
+    try:
+        if is_one(loss) and not isinstance(loss, (str, bytes)):
+            return float(loss.detach() if hasattr(loss, "detach") else loss)
+    except TypeError:
+        pass
+    raise Refused(f"found loss={shown(loss)}, expected a number or a tensor of one, such as loss.mean()")
+
+
 def left_out(result: Any, figures: Figures) -> str:
     """A sentence on what the job does not take of it; empty if it takes all."""
     names = [str(name) for name, value in (result or {}).items()
@@ -63,8 +73,8 @@ def _told(result: Mapping[Any, Any], name: str) -> Optional[float]:
     value = result.get(name)
     number = _number(value)
     if number is None and value is not None:
-        raise Refused(f"job.evaluate's test returned {name}={value!r}, expected a real number, or None where it is not "
-                      "known")
+        raise Refused(f"job.evaluate's test returned {name}={shown(value)}, expected a real number, or None where it "
+                      "is not known")
     return number
 
 

@@ -13,7 +13,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping,
 
 from . import core, figures, length, seeds, server, threads
 from .engine import Engine
-from .errors import Error, Refused, tell_by_exit_code, warn
+from .errors import Error, Refused, shown, tell_by_exit_code, warn
 from .sampler import Order, wanted_rank
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class Job(server.Commands):
         """
         engine = self._prepared()
         if loss is not None:
-            loss = float(loss.detach() if hasattr(loss, "detach") else loss)
+            loss = figures.loss_of(loss)
         engine.log(loss)
 
     def evaluate(self, test: Callable[[], _Result]) -> Optional[_Result]:
@@ -409,7 +409,7 @@ _SECTIONS = {
 def _given(job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dict[str, Any]) -> Dict[str, Any]:
     """The arguments of join as one dictionary with the keys of a job file. Refused if they cannot be."""
     if job is not None and not isinstance(job, dict):
-        raise Refused(f"found job={job!r}, expected a dictionary with the keys of a job file")
+        raise Refused(f"found job={shown(job)}, expected a dictionary with the keys of a job file")
     given = dict(job or {})
     for name, value in settings.items():
         if isinstance(value, dict) and isinstance(given.get(name), dict):
@@ -422,11 +422,11 @@ def _given(job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dic
             given[name] = _plain(value)
             json.dumps(given[name])
         except (TypeError, ValueError, OverflowError):
-            raise Refused(f"rubato.join was given {name}={value!r}, expected what a job file can say: numbers, text, "
-                          "lists and dictionaries of these") from None
+            raise Refused(f"rubato.join was given {name}={shown(value)}, expected what a job file can say: numbers, "
+                          "text, lists and dictionaries of these") from None
     if epochs is not None:
         if not isinstance(epochs, numbers.Real) or isinstance(epochs, bool) or not 0 < epochs < math.inf:
-            raise Refused(f"found epochs={epochs!r}, expected a number above 0")
+            raise Refused(f"found epochs={shown(epochs)}, expected a number above 0")
         count = int(epochs) if isinstance(epochs, numbers.Integral) else float(epochs)
         given["train"] = {**server.section(given, "train"), "until": {"epochs": count}}
     return given
@@ -438,8 +438,8 @@ def _check_names(given: Mapping[str, Any]) -> None:
             section = next((section for section, keys in _SECTIONS.items() if name in keys), None)
             instead = f"epochs or a key of a job file: {', '.join(_KEYS)}"
             if section is not None:
-                instead = f"{section}={{{name!r}: {value!r}}}"
-            raise Refused(f"rubato.join was given {name}={value!r}, expected {instead}")
+                instead = f"{section}={{{name!r}: {shown(value)}}}"
+            raise Refused(f"rubato.join was given {name}={shown(value)}, expected {instead}")
 
 
 def _plain(value: Any) -> Any:
@@ -468,7 +468,7 @@ def _check_is_alone(environment: Mapping[str, str]) -> None:
 def _check_end(given: Dict[str, Any]) -> None:
     """Of the job of one script alone."""
     if "until" not in server.section(given, "train"):
-        found = ", ".join(f"{name}={value!r}" for name, value in given.items()) or "nothing"
+        found = ", ".join(f"{name}={shown(value)}" for name, value in given.items()) or "nothing"
         raise Refused(f"rubato.join was given {found}, expected the end of the training: rubato.join(epochs=10)")
 
 

@@ -10,7 +10,7 @@ import traceback
 from typing import Any, Callable, Dict, Optional
 
 from . import server
-from .errors import Ended, Error, Refused
+from .errors import Ended, Error, Refused, shown
 
 _LOOK = 1.0  # seconds between looks at the processes
 _LEAVE = 10  # seconds that a process may take to leave a job that cannot begin
@@ -93,7 +93,7 @@ def launch(function: Callable[[], Any], job: Dict[str, Any], workers: int = 2, *
     if not callable(function):
         raise Refused(f"found a {type(function).__name__} for the function, expected one that the workers call")
     if not isinstance(job, dict):
-        raise Refused(f"found job={job!r}, expected a dictionary with the keys of a job file")
+        raise Refused(f"found job={shown(job)}, expected a dictionary with the keys of a job file")
     server.check_environment(os.environ)
     context: Any = multiprocessing.get_context(method)  # before there are servers: it may be unknown
     servers = server.Servers(server.own_job(job, "notebook", workers))

@@ -9,7 +9,7 @@ import torch
 from . import hints
 from .digest import digest
 from .engine import Engine
-from .errors import Refused
+from .errors import Refused, shown
 from .layout import Layout
 from .length import total_steps
 from .loader import Loader
@@ -117,17 +117,17 @@ def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, sche
         raise Refused("the optimizer has a scheduler that job.prepare was not given, expected it as the fourth "
                       "argument: the servers have the rates of the whole job from its beginning")
     if loss not in ("mean", "sum"):
-        raise Refused(f"found loss={loss!r}, expected 'mean' or 'sum'")
+        raise Refused(f"found loss={shown(loss)}, expected 'mean' or 'sum'")
     if scheduler_per not in ("step", "epoch"):
-        raise Refused(f"found scheduler_per={scheduler_per!r}, expected 'step' or 'epoch'")
+        raise Refused(f"found scheduler_per={shown(scheduler_per)}, expected 'step' or 'epoch'")
     if scheduler is not None and not hasattr(scheduler, "step"):
         raise Refused(f"found a {type(scheduler).__name__} for a scheduler, expected one of torch.optim.lr_scheduler")
     if clip_grad_norm is not None and not _is_positive(clip_grad_norm):
-        raise Refused(f"found clip_grad_norm={clip_grad_norm!r}, expected a finite number above 0, or None to leave it "
-                      "out")
+        raise Refused(f"found clip_grad_norm={shown(clip_grad_norm)}, expected a finite number above 0, or None to "
+                      "leave it out")
     check_order(order, Refused)
     if not isinstance(overlap, bool):
-        raise Refused(f"found overlap={overlap!r}, expected True or False")
+        raise Refused(f"found overlap={shown(overlap)}, expected True or False")
 
 
 def _is_positive(value: Any) -> bool:

@@ -12,7 +12,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional
 
 from . import core
-from .errors import Ended, Error, Refused
+from .errors import Ended, Error, Refused, shown
 
 _PR_SET_PDEATHSIG = 1
 _START = 60  # seconds until a server listens, as cluster.start_timeout
@@ -152,8 +152,8 @@ def check_environment(environment: Mapping[str, str]) -> None:
     know."""
     found = sorted(name for name in environment if name.startswith("RUBATO__"))
     if found:
-        raise Refused(f"found {found[0]}={environment[found[0]]} in the environment, which sets nothing in a job that a "
-                      "script starts for itself, expected the key among the job's in the script, or `rubato train "
+        raise Refused(f"found {found[0]}={environment[found[0]]} in the environment, which sets nothing in a job that "
+                      "a script starts for itself, expected the key among the job's in the script, or `rubato train "
                       "job.yaml`, which reads these variables")
 
 
@@ -168,7 +168,7 @@ def own_job(given: Dict[str, Any], name: str, workers: int) -> Dict[str, Any]:
 def section(job: Dict[str, Any], name: str) -> Dict[str, Any]:
     value = job.get(name) or {}
     if not isinstance(value, dict):
-        raise Refused(f"{name}: found {value!r}, expected a dictionary")
+        raise Refused(f"{name}: found {shown(value)}, expected a dictionary")
     return value
 
 

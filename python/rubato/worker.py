@@ -5,8 +5,9 @@ import numbers
 import sys
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 
+from . import figures
 from .engine import Engine
-from .errors import Refused
+from .errors import Refused, shown
 from .job import Job, join
 from .sampler import Order, Places, check_order
 
@@ -50,11 +51,11 @@ class Worker:
         self.job = job if isinstance(job, Job) else join(job)
         for name, number in ("samples", samples), ("batch_size", batch_size):
             if not isinstance(number, numbers.Integral) or number < 1:
-                raise Refused(f"found {name}={number!r}, expected a whole number above 0")
+                raise Refused(f"found {name}={shown(number)}, expected a whole number above 0")
         samples, batch_size = int(samples), int(batch_size)  # they may be NumPy's
         check_order(order, Refused)
         if not isinstance(optimizer, dict):
-            raise Refused(f"found optimizer={optimizer!r}, expected a dictionary, such as "
+            raise Refused(f"found optimizer={shown(optimizer)}, expected a dictionary, such as "
                           "{'name': 'sgd', 'learning_rate': 0.1}")
         if not isinstance(arrays, Mapping):
             raise Refused(f"found a {type(arrays).__name__} for the arrays, expected a dictionary of arrays by name")
@@ -133,4 +134,4 @@ class Worker:
 
         engine.fill(write, counts)
         if loss is not None:
-            engine.log(float(loss))
+            engine.log(figures.loss_of(loss))

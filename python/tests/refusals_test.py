@@ -17,6 +17,21 @@ class RefusalsTest(WithFake):
     def test_own_accumulation(self):
         self.refuses("set train.micro_batches", LOOP + "        if epoch == 1: optimizer.step()\n")
 
+    def test_what_is_no_number_is_not_printed_whole(self):
+        big = "a Tensor of shape (20, 4) and type torch.float32"
+        step = "        optimizer.step()\n"
+        self.refuses(f"found loss={big}, expected a number or a tensor of one, such as loss.mean()",
+                     LOOP + step + "        job.log(loss=x)\n")
+        self.refuses("found loss='1', expected a number", LOOP + step + "        job.log(loss='1')\n")
+        self.refuses("found loss=[1], expected a number", LOOP + step + "        job.log(loss=[1])\n")
+        self.refuses(f"found weight={big}, expected a whole number", LOOP + "        optimizer.step(weight=x)\n")
+        self.refuses(f"returned loss={big}, expected a real number",
+                     LOOP + step + "    job.evaluate(lambda: {'loss': x})\n")
+        self.refuses("returned accuracy=[0, 1, 2, 3, ", LOOP + step + "    job.evaluate(lambda: "
+                     "{'accuracy': list(range(1000))})\n")
+        self.refuses(f"rubato.join was given seed={big}, expected", "rubato.join(epochs=1, seed=x)\n")
+        self.refuses("rubato.join was given x='" + 199 * "1" + "..., expected", "rubato.join(epochs=1, x=300 * '1')\n")
+
     def test_keys_of_the_job_in_the_environment(self):
         launch = "rubato.launch(print, {'train': {'until': {'epochs': 1}}})\n"
         for text in "", "import os; os.environ['RUBATO__SEED'] = '7'\n" + launch:
