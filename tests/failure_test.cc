@@ -102,8 +102,8 @@ TEST_F(LauncherFailureTest, SigintEndsAllAndLeavesTheFiles) {
   const Process::Result result = launcher_->Wait();
   ExpectAllChildrenEnd();
   EXPECT_EQ(result.code, 130);
-  EXPECT_THAT(result.err,
-              HasSubstr("\ninterrupted: ending all processes\nfiles: run\ngo on with: "));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("\ninterrupted: ending all processes\n"),
+                                HasSubstr("\nfiles: run\ngo on with: ")));
   EXPECT_THAT(ReadText(Path("run/job.yaml")), HasSubstr("steps: 1000000000"));
   EXPECT_FALSE(Metrics("run", "train").empty());
   EXPECT_TRUE(fs::exists(Path("run/logs/worker-1.log")));

@@ -548,6 +548,32 @@ for epoch""").replace('print("came', '    job.evaluate(test)\nprint("came')
         self.assertNotIn("go on with", printed)
         self.await_nobody()
 
+    def test_interrupted_in_a_long_test(self):
+        text = FAILING.replace("FAILS", "pass").replace("import torch", "import os, torch", 1).replace(
+            'print("came', """    print("tests", flush=True)
+    job.evaluate(lambda: [None for _ in iter(lambda: os.path.exists("tested"), True)] and None)
+print("came""")
+        for interrupts in 1, 2:
+            train = self.start_text(text)
+            self.addCleanup(train.stdout.close)
+            lines = iter(train.stdout.readline, "")
+            while "tests" not in next(lines):
+                pass
+            train.send_signal(signal.SIGINT)
+            line = ""
+            while "is not done yet" not in line:
+                line = next(lines)
+            self.assertRegex(line, "server 0 is not done yet: clock 4 waits for worker 0, for .* s; it may have 5m for "
+                             "the work at hand and a last checkpoint; another Ctrl-C ends all at once")
+            if interrupts == 1:
+                (self.folder / "tested").touch()
+            else:
+                train.send_signal(signal.SIGINT)
+            train.communicate()
+            self.assertEqual(train.returncode, 130)
+            (self.folder / "tested").unlink(missing_ok=True)
+            self.await_nobody()
+
     def test_who_has_lost_its_worker_process_is_started_again(self):
         kill = "import os; os.path.exists('once') or (open('once', 'w').close(), os.kill(job._worker._process.pid, 9))"
         code, printed = self.train_text(FAILING.replace("FAILS", kill))

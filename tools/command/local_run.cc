@@ -60,6 +60,8 @@ constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
 // How long a server that lives may take to register again.
 constexpr absl::Duration kComesBack = absl::Seconds(10);
 
+// How soon it is said what a stop waits for: most are over by then.
+constexpr absl::Duration kSayWhatStops = absl::Seconds(3);
 // How soon it is said that scripts still run when the job is done.
 constexpr absl::Duration kSayWhoRuns = absl::Seconds(10);
 
@@ -525,10 +527,11 @@ absl::StatusOr<proto::CommandReply> LocalRun::AskStatus(absl::Duration timeout) 
 
 void LocalRun::StopInOrder() {
   const absl::Duration lease = absl::Seconds(plan_.job.cluster().lease());
-  const auto ask = [&] { return AskStatus(lease).status(); };
-  absl::Duration patience = kStopGrace;
-  absl::Time deadline = MonotonicNow() + kLastCheckpoint;
-  if (!address_.empty() && absl::IsDeadlineExceeded(ask())) {
+  const auto ask = [&] { return AskStatus(lease); };
+  absl::Duration patience = kSayWhatStops;
+  const absl::Time begin = MonotonicNow();
+  absl::Time deadline = begin + kLastCheckpoint;
+  if (!address_.empty() && absl::IsDeadlineExceeded(ask().status())) {
     Say(log_, absl::StrCat(head_name(), " has not answered within ", absl::FormatDuration(lease),
                            ": no last checkpoint"));
     patience = absl::ZeroDuration();
@@ -537,12 +540,16 @@ void LocalRun::StopInOrder() {
   const int interrupted_by = launcher_.interrupted_by();
   bool has_told = false;
   launcher_.Stop(head_role(), 0, patience, [&] {
-    if (MonotonicNow() >= deadline || launcher_.interrupted_by() != interrupted_by || !ask().ok())
-      return false;
+    const absl::Time now = MonotonicNow();
+    if (now >= deadline || launcher_.interrupted_by() != interrupted_by) return false;
+    const absl::StatusOr<proto::CommandReply> reply = ask();
     // The head waits for one that is lost, which nobody starts again now.
-    if (launcher_.alive("server") < plan_.job.cluster().servers()) return false;
+    const bool is_lost = launcher_.alive("server") < plan_.job.cluster().servers();
+    if (now >= begin + kStopGrace && (!reply.ok() || is_lost)) return false;
     if (!std::exchange(has_told, true)) {
-      Say(log_, absl::StrCat(head_name(), " is not done yet: it may have ",
+      const bool waits = reply.ok() && reply->status().waits_size() > 0;
+      Say(log_, absl::StrCat(head_name(), " is not done yet", waits ? ": " : "",
+                             waits ? reply->status().waits(0) : "", "; it may have ",
                              absl::FormatDuration(kLastCheckpoint),
                              " for the work at hand and a last checkpoint; another Ctrl-C ends all "
                              "at once"));
