@@ -19,6 +19,7 @@
 #include "common/files/resume_point.h"
 #include "common/job/is_script.h"
 #include "common/job/job.h"
+#include "common/job/mixed_order.h"
 #include "common/job/mixed_splits.h"
 #include "server/optimizers/resumed_slots.h"
 #include "server/run/run_state.h"
@@ -212,6 +213,8 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
     log.Info(absl::StrCat("goes on from ", begin.path,
                           is_other ? ", whose job has other settings than this" : ""),
              {{"job_digest", begin.resume->job_digest()}});
+    if (const std::string mixed = MixedOrder(*begin.resume, job); !mixed.empty())
+      log.Warning(mixed);
     // Of a script's optimizer nothing is known yet (Starting::MatchOptimizer).
     if (!IsScript(job)) {
       RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));
