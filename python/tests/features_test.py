@@ -50,7 +50,7 @@ print(job.step)
         parts = text.replace("model, optimizer", "job = rubato.join(epochs=2, train={'micro_batches': 2})\n"
                              "model, optimizer", 1)
         for case in text, parts:
-            for kept, ends in ("0", "1"), ("2", "1"), ("0", "2"):
+            for kept, ends in ("0", "1"), ("2", "1"), ("0", "2"), ("1", "0"):
                 code, output, errors = self.run_script(case, FAKE_KEPT=kept, FAKE_ENDS=ends)
                 self.assertEqual((code, output.split()), (0, "0 2 1 4 4".split()), errors)
 
