@@ -347,11 +347,12 @@ TEST_F(SurroundingsTest, ARunThatIsStoppedSaysSoAndHowToGoOn) {
   fs::create_directory(Path("run"));
   Process& train = StartTrain("run", {kForever});
   ASSERT_TRUE(AwaitText(Path("run/metrics.jsonl"), "\n", train));
-  EXPECT_EQ(Start({"tools/rubato", "stop", "run"}).Wait().code, 0);
+  EXPECT_EQ(Start({"tools/rubato", "stop", "run", "--reason", "seen enough"}).Wait().code, 0);
   const Process::Result result = train.Wait();
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("stopped        before train.until: asked to\n"),
-                                ContainsRegex("Try next:\n  .*rubato train --resume run\n")));
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("stopped        before train.until: asked to: seen enough\n"),
+                    ContainsRegex("Try next:\n  .*rubato train --resume run\n")));
 }
 
 TEST_F(SurroundingsTest, ResumingWhatHasComeToItsEndIsExplained) {

@@ -78,7 +78,8 @@ int Evaluate(const Invocation& invocation) {
 
 // The job that is meant, and what to do with the answer.
 int Ask(const Invocation& invocation, proto::CommandRequest request, absl::Duration timeout,
-        Flags flags, const std::string* mode = nullptr, const bool* json = nullptr) {
+        Flags flags, const std::string* mode = nullptr, const bool* json = nullptr,
+        const std::string* reason = nullptr) {
   std::string run, address;
   flags.AddPositional(&run, "RUN", "a run folder; default: the newest under runs/ that is training",
                       Flags::kOptional);
@@ -91,6 +92,7 @@ int Ask(const Invocation& invocation, proto::CommandRequest request, absl::Durat
     if (!wanted.ok()) return PrintResult(wanted.status());
     request = *std::move(wanted);
   }
+  if (reason != nullptr) request.set_reason(*reason);
   const proto::CommandRequest::Kind request_kind = request.kind();
   const absl::StatusOr<proto::CommandReply> reply =
       SendCommand(run, address, std::move(request), timeout);
@@ -184,12 +186,16 @@ int Checkpoint(const Invocation& invocation) {
 }
 
 int Stop(const Invocation& invocation) {
-  return Ask(
-      invocation, Request(proto::CommandRequest::KIND_STOP), kChangeTimeout,
-      Flags("rubato stop",
-            "Ends a running job after the step, or in async and bounded the contributions, that it "
-            "is computing,\nwith a checkpoint.",
-            {"rubato stop", "rubato stop --address 10.0.0.7:29500"}));
+  std::string reason;
+  Flags flags("rubato stop",
+              "Ends a running job after the step, or in async and bounded the contributions, that "
+              "it is computing,\nwith a checkpoint.",
+              {"rubato stop", "rubato stop --reason \"the rate is too high\"",
+               "rubato stop --address 10.0.0.7:29500"});
+  flags.Add("reason", &reason, "TEXT",
+            "why, for the summary, `rubato status` and the log: at most 200 bytes");
+  return Ask(invocation, Request(proto::CommandRequest::KIND_STOP), kChangeTimeout,
+             std::move(flags), nullptr, nullptr, &reason);
 }
 
 int Export(const Invocation& invocation) {

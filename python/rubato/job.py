@@ -291,16 +291,16 @@ class Job(server.Commands):
         """Leaves when the work that it has begun is done. The job continues without this worker."""
         self._prepared().leave()
 
-    def stop(self) -> None:
+    def stop(self, reason: Optional[str] = None) -> None:
         """Ends the training of all workers in order, with a checkpoint, as `rubato stop` does. Does nothing where it is
-        over.
+        over. `reason`: a sentence of at most 200 bytes for the summary, the status and the log.
 
         Loops over the job's epochs end by themselves, after the step that is being computed, so a script goes on with
         its loop. Raises Error if the servers cannot be asked.
         """
         engine = self._prepared()
         if not (engine.is_final or engine.is_over):
-            server.command("stop", self.run)
+            self._stop(reason)
 
     @property
     def rank(self) -> int:

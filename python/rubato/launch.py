@@ -72,9 +72,9 @@ class Run(server.Commands):
             if process.is_alive():
                 process.kill()
 
-    def stop(self) -> None:
-        """Ends the job cleanly, with a checkpoint."""
-        server.command("stop", self.run)
+    def stop(self, reason: Optional[str] = None) -> None:
+        """Ends the job cleanly, with a checkpoint. `reason`: as for Job.stop."""
+        self._stop(reason)
         for process in self._processes:
             process.join()
         self._servers.end()

@@ -142,6 +142,11 @@ class Commands:
         status: Dict[str, Any] = json.loads(command("status", self.run, "--json"))
         return status
 
+    def _stop(self, reason: Optional[str]) -> None:
+        if reason is not None and not isinstance(reason, str):
+            raise Refused(f"found reason={shown(reason)}, expected a sentence")
+        command("stop", self.run, *([f"--reason={reason}"] if reason else []))
+
     def checkpoint(self) -> str:
         """Has the job write a checkpoint now; returns its path."""
         return command("checkpoint", self.run).strip()

@@ -224,7 +224,7 @@ MUTANTS = [
      "refusals_test RefusalsTest.test_epochs_without_a_batch"),
     ("who skips some epochs is refused", "job.py", "idle = 0 if engine.begun > begun else idle + 1", "idle += 1",
      "refusals_test RefusalsTest.test_epochs_without_a_batch"),
-    ("a script does not end its job", "job.py", "            server.command(\"stop\", self.run)\n",
+    ("a script does not end its job", "job.py", "            self._stop(reason)\n",
      "            pass\n", "endings_test EndingsTest.test_a_script_ends_its_job_for_all_workers"),
     ("a job that is over is asked to stop", "job.py", "if not (engine.is_final or engine.is_over):", "if True:",
      "endings_test EndingsTest.test_a_script_ends_its_job_for_all_workers"),

@@ -1,7 +1,20 @@
 #include "server/coordinator/commands.h"
 
+#include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
+
 namespace rubato {
 namespace {
+
+constexpr size_t kMostOfReason = 200;  // bytes
+
+// Why the job stops, as its summary says.
+absl::StatusOr<std::string> WhyStopped(const std::string& reason) {
+  if (reason.empty()) return "asked to";
+  if (reason.size() <= kMostOfReason) return absl::StrCat("asked to: ", Printable(reason));
+  return absl::InvalidArgumentError(absl::StrCat("the reason: found ", reason.size(),
+                                                 " bytes, expected at most ", kMostOfReason));
+}
 
 absl::StatusOr<proto::CommandReply> Text(const absl::StatusOr<std::string>& text) {
   if (!text.ok()) return text.status();
@@ -43,8 +56,12 @@ void Commands::Handle(const proto::CommandRequest& request, std::optional<bool> 
       }
       break;
     case proto::CommandRequest::KIND_STOP:
-      ask(coordinator::StopRequested{absl::OkStatus(), "asked to"}).IgnoreError();
-      answer(Text("the job is stopping"));
+      if (const absl::StatusOr<std::string> why = WhyStopped(request.reason()); !why.ok()) {
+        answer(why.status());
+      } else {
+        ask(coordinator::StopRequested{absl::OkStatus(), *why}).IgnoreError();
+        answer(Text("the job is stopping"));
+      }
       break;
     case proto::CommandRequest::KIND_STATUS: {
       proto::CommandReply reply;

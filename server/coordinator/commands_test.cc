@@ -82,6 +82,24 @@ TEST_F(CommandsTest, WhatChangesTheJobNeedsItsToken) {
   EXPECT_EQ(Texts().back(), "the job is stopping");
 }
 
+TEST_F(CommandsTest, AStopSaysWhy) {
+  commands_.SetToken("secret");
+  for (const std::string& reason : {std::string(200, 'x'), std::string("a\nb"), std::string()}) {
+    request_.set_reason(reason);
+    Give(proto::CommandRequest::KIND_STOP);
+  }
+  std::vector<std::string> reasons;
+  for (const coordinator::Event& event : asked_) {
+    reasons.push_back(std::get<coordinator::StopRequested>(event).reason);
+  }
+  EXPECT_THAT(reasons,
+              ElementsAre("asked to: " + std::string(200, 'x'), "asked to: a\\x0ab", "asked to"));
+  request_.set_reason(std::string(201, 'x'));
+  Give(proto::CommandRequest::KIND_STOP);
+  EXPECT_EQ(asked_.size(), 3u);
+  EXPECT_EQ(Texts().back(), "the reason: found 201 bytes, expected at most 200");
+}
+
 TEST_F(CommandsTest, TheStatusIsForAll) {
   Give(proto::CommandRequest::KIND_STATUS, "");
   ASSERT_EQ(answers_.size(), 1u);

@@ -250,7 +250,7 @@ void Coordinator::On(const coordinator::StopRequested& event) {
   if (starting_.state() == Starting::State::kGathering) {
     ending_.EndUnbegun(&out_);
   } else if (is_training()) {
-    EndLineage("the stop");
+    EndLineage(absl::StrCat("the stop: ", end.ok() ? event.reason : std::string(end.message())));
   }  // else when the training begins
 }
 

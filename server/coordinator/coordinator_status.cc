@@ -99,8 +99,10 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
   int64_t refused = refused_;
   for (const auto& [id, peer] : registry_.peers()) refused += peer.refused;
   status.set_refused(refused);
+  status.set_stopped(summary_.stopped);
   AddMembers(registry_, now, &status);
   if (starting_.state() == Starting::State::kGathering && !is_over_) {
+    status.set_stopped(lasting_.stop());
     status.add_waits(absl::StrCat(before_.term() > 1 ? "going on" : "the start", " waits for ",
                                   registry_.Missing(starting_.wanted())));
     for (const int shard : registry_.MissingShards()) status.add_missing_shards(shard);

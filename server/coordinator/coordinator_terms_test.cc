@@ -226,6 +226,7 @@ TEST_F(CoordinatorTermsTest, WhatTheTrainingItselfEndsWithIsNotKept) {
   Handle(coordinator::StopRequested{absl::OkStatus(), "the target is met", /*lasts=*/false})
       .IgnoreError();
   EXPECT_EQ(coordinator_->summary().stopped, "the target is met");
+  EXPECT_EQ(coordinator_->Status(now_).stopped(), "the target is met");
   EXPECT_TRUE(kept_.back().stop().empty());
 }
 
@@ -323,9 +324,11 @@ TEST_F(CoordinatorTermsTest, AJobWithNothingLeftToTrainIsNotStopped) {
     Receive(kOwnShard, Shard(0));
     Receive(1, Shard(1));
     Receive(2, Worker());
+    EXPECT_EQ(coordinator_->Status(now_).stopped(), "asked to");
     Receive(3, Worker());
     Opened();
     EXPECT_EQ(coordinator_->summary().stopped, step == 6 ? "" : "asked to");
+    EXPECT_EQ(coordinator_->Status(now_).stopped(), step == 6 ? "" : "asked to");
     kept_.clear();
   }
 }

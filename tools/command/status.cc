@@ -73,6 +73,7 @@ Json TestJson(const proto::JobStatus::Test& test) {
 std::string StatusText(const proto::JobStatus& status) {
   std::string text;
   AppendLine("state", status.state(), &text);
+  if (!status.stopped().empty()) AppendLine("stopping", status.stopped(), &text);
   if (status.has_view()) {
     AppendLine("mode",
                absl::StrCat(ModeName(status.mode()),
@@ -131,6 +132,7 @@ std::string StatusText(const proto::JobStatus& status) {
 std::string StatusJson(const proto::JobStatus& status) {
   Json json;
   json["state"] = status.state();
+  if (!status.stopped().empty()) json["stopped"] = status.stopped();
   json["shards"] = status.shards();
   if (status.has_view()) {
     json["view"] = status.view();

@@ -95,6 +95,14 @@ TEST(StatusTest, TellsTheLastTest) {
   EXPECT_THAT(StatusText(status), HasSubstr("\ntested      step 1200, no number\n"));
 }
 
+TEST(StatusTest, TellsWhyAJobStops) {
+  proto::JobStatus status = Example();
+  EXPECT_FALSE(nlohmann::json::parse(StatusJson(status)).contains("stopped"));
+  status.set_stopped("asked to: the rate is too high");
+  EXPECT_THAT(StatusText(status), HasSubstr("training\nstopping    asked to: the rate is too"));
+  EXPECT_EQ(nlohmann::json::parse(StatusJson(status))["stopped"], "asked to: the rate is too high");
+}
+
 TEST(StatusTest, TellsWhatWasTrainedInVain) {
   proto::JobStatus status = Example();
   status.set_servers_lost(1);

@@ -144,7 +144,7 @@ absl::StatusOr<int> PrintSummary(const Options& options, const Plan& plan, const
   }
   const nlohmann::json summary = ParseJson(*json);
   const std::string stopped = TextAt(summary, "stopped");
-  const bool is_stopped = !stopped.empty() && !absl::StrContains(stopped, "the target is met") &&
+  const bool is_stopped = !stopped.empty() && !absl::StartsWith(stopped, "the target is met") &&
                           !HowToGoOn(options, folder, "").empty();
   std::optional<TrainedBefore> before;
   if (!resume.checkpoint.empty()) {
