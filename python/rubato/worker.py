@@ -106,6 +106,15 @@ class Worker:
             except GeneratorExit:
                 engine.put_back()
                 raise
+            if engine.begun == 1:  # as is done with the first, so with the others
+                self._check_untouched()
+
+    def _check_untouched(self) -> None:
+        """Refused if the script has changed the arrays since they were filled."""
+        for name, array in self._arrays.items():
+            if array.tobytes() != self._parameters[name].tobytes():
+                raise Refused(f"{name} was changed by the script, expected only the servers to change the parameters: "
+                              "worker.push gives them the gradients, and the optimizer is theirs")
 
     def push(self, gradients: Mapping[str, Any], weight: Optional[float] = None, loss: Optional[float] = None) -> None:
         """Answers the micro-batch at hand.

@@ -342,6 +342,8 @@ MUTANTS = [
      "        self._warn((),", "features_test FeaturesTest.test_a_parameter_without_a_gradient_is_warned_of_once"),
     ("the last epoch's parameters without gradients are not noticed", "prepare.py", "            missing.end()\n",
      "            pass\n", "features_test FeaturesTest.test_a_parameter_without_a_gradient_is_warned_of_once"),
+    ("a script may change its arrays", "worker.py", "if engine.begun == 1:", "if False:",
+     "refusals_test RefusalsTest.test_arrays_that_the_script_changes"),
     ("a tensor is printed whole", "errors.py", "    if not is_one(value):", "    if False:",
      "refusals_test RefusalsTest.test_what_is_no_number_is_not_printed_whole"),
     ("a long text is printed whole", "errors.py", "text if len(text) <= _MOST_TEXT else", "text if True else",

@@ -65,6 +65,27 @@ class RefusalsTest(WithFake):
     def test_a_step_without_a_micro_batch(self):
         self.refuses("no micro-batch at hand", LOOP.split("for epoch")[0] + "next(iter(loader))\noptimizer.step()\n")
 
+    def test_arrays_that_the_script_changes(self):
+        text = """
+import numpy
+p = {"w": numpy.ones(3, numpy.float32)}
+worker = rubato.Worker(job, p, samples=8, batch_size=4, optimizer={"name": "sgd", "learning_rate": 0.1})
+for work in worker:
+    BEFORE
+    worker.push({"w": numpy.ones(3)})
+    AFTER
+"""
+        self.passes(text.replace("BEFORE", "pass").replace("AFTER", "pass"))
+        for places in ("BEFORE", "AFTER"), ("AFTER", "BEFORE"):
+            self.refuses("w was changed by the script, expected only the servers to change the parameters",
+                         text.replace(places[0], "p['w'] -= 0.1").replace(places[1], "pass"))
+
+    def test_a_model_whose_gradients_others_add_up(self):
+        self.refuses("found a DistributedDataParallel, expected the module in it, model.module", """
+wrapped = object.__new__(nn.parallel.DistributedDataParallel)
+job.prepare(wrapped, optimizer, loader)
+""")
+
     def test_a_test_and_a_file_of_arrays(self):
         for call in "evaluate(dict)", "save('x.pt')":
             self.refuses("expected a model that job.prepare was given", f"""
