@@ -27,6 +27,17 @@ def of_length(scheduler: Any, steps: int, per: str) -> None:
          f"job.total_{per}s is the job's length")
 
 
+def of_zeros(factors: Sequence[float], steps: int, per: str) -> None:
+    """Warns of a schedule whose rates are 0 from a place much before the job's end on, as of one that was made for
+    another number of steps. `factors`: of the rates, of which the last holds afterwards; `steps`, `per` as above."""
+    begin = len(factors)
+    while begin > 0 and factors[begin - 1] == 0:
+        begin -= 1
+    if begin < len(factors) and steps - begin > 1 + _TOLERANCE * steps:
+        warn(f"the scheduler's learning rate is 0 from {per} {begin} on, and the job has {steps} {per}s: nothing is "
+             f"trained then. job.total_{per}s is the job's length")
+
+
 class GradientWatch:
     """Of the script's first micro-batch: whether it changes gradients between backward and optimizer.step()."""
 

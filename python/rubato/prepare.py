@@ -40,6 +40,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         scheduled = -(-steps // steps_per_factor)
         hints.of_length(scheduler, scheduled, scheduler_per)
         table = factors(scheduler, optimizer, scheduled)
+        hints.of_zeros(table, scheduled, scheduler_per)
         settings["schedule"] = {"name": "table", "factors": table, "steps_per_factor": steps_per_factor}
     if clip_grad_norm is not None:
         settings["clip_grad_norm"] = float(clip_grad_norm)

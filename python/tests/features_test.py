@@ -498,6 +498,29 @@ for make in (lambda o: schedulers.CosineAnnealingWarmRestarts(o, 20),
         self.assertIn("T_max=80, and the job 60 steps: the learning rate does not come to its end", lines[1])
         self.assertIn("T_max=60, and the job 20 epochs: the learning rate does not come to its end", lines[2])
 
+    def test_a_schedule_that_comes_to_nothing_is_warned_of(self):
+        text = """
+def said(schedule, per="step"):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
+        rubato.join(epochs=20, name="case").prepare(model, optimizer, loader, scheduler, scheduler_per=per)
+    return [str(w.message) for w in caught if "rubato" in str(w.message)]
+import warnings
+linear = lambda length: lambda step: max(0.0, 1 - step / length)
+for length, per in (15, "step"), (10, "epoch"):
+    print(*said(linear(length), per))
+for length in 56, 60, 100:  # of 60 steps
+    assert not said(linear(length)), length
+assert not said(lambda step: float(step % 2)), "it rises again"
+"""
+        lines = self.passes(text).splitlines()
+        self.assertEqual(len(lines), 2, lines)
+        self.assertIn("learning rate is 0 from step 15 on, and the job has 60 steps: nothing is trained then. "
+                      "job.total_steps is the job's length", lines[0])
+        self.assertIn("learning rate is 0 from epoch 10 on, and the job has 20 epochs", lines[1])
+
     def test_gradients_that_the_script_changes_are_warned_of_once(self):
         clip = "        torch.nn.utils.clip_grad_norm_(model.parameters(), 100.0)\n"
         step = "        optimizer.step()\n"
