@@ -1,6 +1,6 @@
 """What a script may have meant otherwise than it is done: warnings, once each."""
 
-from typing import Any, Collection, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -36,6 +36,41 @@ def of_zeros(factors: Sequence[float], steps: int, per: str) -> None:
     if begin < len(factors) and steps - begin > 1 + _TOLERANCE * steps:
         warn(f"the scheduler's learning rate is 0 from {per} {begin} on, and the job has {steps} {per}s: nothing is "
              f"trained then. job.total_{per}s is the job's length")
+
+
+class BufferWatch:
+    """Of the script's second micro-batch, when what is made once is there: whether training changes buffers that the
+    servers do not have."""
+
+    def __init__(self, model: torch.nn.Module, held: Collection[int]):
+        """`held`: ids of the tensors that the servers have."""
+        self._modules = list(getattr(model, "_orig_mod", model).named_modules())
+        self._held = held
+        self._begun = 0
+        self._before: List[Tuple[str, torch.Tensor, int]] = []
+
+    def begin(self) -> None:
+        self._begun += 1
+        if self._begun == 2:
+            self._before = [(name, buffer, buffer._version) for name, buffer in self._buffers()]
+
+    def end(self) -> None:
+        now = dict(self._buffers()) if self._before else {}
+        changed = [name for name, buffer, version in self._before
+                   if now.get(name) is not buffer or buffer._version != version]
+        self._before = []
+        if changed:
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            warn(f"the training changes the buffer {changed[0]}{more}, which the servers do not have: each worker has "
+                 "one of its own, and a checkpoint has none")
+
+    def _buffers(self) -> Iterator[Tuple[str, torch.Tensor]]:
+        """Those that a state_dict has, and no counts."""
+        for prefix, module in self._modules:
+            for name, buffer in module._buffers.items():
+                if (buffer is not None and buffer.is_floating_point() and id(buffer) not in self._held
+                        and name not in module._non_persistent_buffers_set):
+                    yield f"{prefix}.{name}" if prefix else name, buffer
 
 
 class GradientWatch:

@@ -72,9 +72,11 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         else:
             engine.fill(lambda work: layout.fill(worker, work, factor, trained), counts)
         layout.end_batch()
+        buffers.end()
 
     def begin() -> None:
         layout.begin_batch()
+        buffers.begin()
         engine.begin()
 
     def on_over() -> None:
@@ -94,6 +96,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     optimized = [entry for entry in layout.parameters if id(entry.tensor) in prepared.trained]
     frozen = [entry for entry in optimized if not entry.tensor.requires_grad]
     missing = hints.MissingGradients([entry for entry in optimized if entry.tensor.requires_grad], skipped(optimizer))
+    buffers = hints.BufferWatch(model, {id(entry.tensor) for entry in layout.entries})
     if not overlap:  # which refuses what is watched for
         prepared.watch = hints.GradientWatch(entry.tensor for entry in optimized)
     early = Overlap(layout, engine, prepared.trained) if overlap else None

@@ -521,6 +521,29 @@ assert not said(lambda step: float(step % 2)), "it rises again"
                       "job.total_steps is the job's length", lines[0])
         self.assertIn("learning rate is 0 from epoch 10 on, and the job has 20 epochs", lines[1])
 
+    def test_buffers_that_training_changes_are_warned_of_once(self):
+        text = """
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+        self.register_buffer("table", torch.ones(2))
+        self.register_buffer("cache", torch.ones(2), persistent=False)
+        self.register_buffer("once", torch.ones(2))
+    def forward(self, a):
+        if self.once.sum() > 0: self.once = torch.zeros(2)  # as a cache
+        self.cache = torch.zeros(2)
+        CHANGE
+        return self.inner(a)
+model = Own()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""" + LOOP + "        optimizer.step()\n"
+        for change, times in ("pass", 0), ("self.table.mul_(0.9)", 1), ("self.table = self.table * 0.9", 1):
+            code, _, errors = self.run_script(text.replace("CHANGE", change))
+            self.assertEqual(code, 0, errors)
+            said = errors.count("the training changes the buffer table, which the servers do not have")
+            self.assertEqual((said, errors.count("the training changes")), (times, times), errors)
+
     def test_gradients_that_the_script_changes_are_warned_of_once(self):
         clip = "        torch.nn.utils.clip_grad_norm_(model.parameters(), 100.0)\n"
         step = "        optimizer.step()\n"
