@@ -184,6 +184,8 @@ class Job(server.Commands):
                 else:
                     engine.settle()
                     return
+                if self._servers is not None:
+                    self._servers.warnings.tell()
                 begun = engine.begun
                 yield self._epoch
                 idle = 0 if engine.begun > begun else idle + 1
@@ -370,6 +372,8 @@ class Job(server.Commands):
         if servers is not None:
             is_done = engine is not None and engine.is_done
             servers.end(at_once=not is_done)
+            if is_done:  # else of its own end
+                servers.warnings.tell()
             if not is_done and any(self.run.glob("checkpoints/step-*")):
                 print(f"rubato: the job has not come to its end, and has checkpoints in {self.run}; go on with: this "
                       "script, with checkpoint={'resume': 'auto'} in rubato.join", file=sys.stderr)

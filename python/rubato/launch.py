@@ -34,6 +34,7 @@ class Run(server.Commands):
             left = _LOOK if deadline is None else min(_LOOK, deadline - time.monotonic())
             # What a worker has forked may hold its sentinel.
             multiprocessing.connection.wait([process.sentinel for process in alive], max(0.0, left))
+            self._servers.warnings.tell()
             alive = [process for process in alive if process.is_alive()]
             if failed is None:
                 failed = next((i for i, process in enumerate(self._processes) if process.exitcode), None)
@@ -50,6 +51,7 @@ class Run(server.Commands):
             lines = text.splitlines() or [f"see {log}"]
             words = self._servers.last_words() if has_begun else ""  # else of the end that they were told
             raise Ended(words or f"worker {failed} ended with exit code {code}: {lines[-1]}", code)
+        self._servers.warnings.tell()
         return True
 
     def _has_begun(self) -> bool:

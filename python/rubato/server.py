@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import secrets
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from . import core
 from .errors import Ended, Error, Refused, shown
 
 _PR_SET_PDEATHSIG = 1
+_WARNING = re.compile(r"^\S+Z (server \d+|worker(?: \d+)?) warning: (.*)$", re.MULTILINE)
 _START = 60  # seconds until a server listens, as cluster.start_timeout
 _STOP = 30  # seconds that a server may take to end in order, as kStopGrace
 
@@ -46,6 +48,25 @@ def _become_server() -> None:
     die_with_parent()
 
 
+class Warnings:
+    """Of the processes of a run, each told once on standard error, where nobody else reads their logs."""
+
+    def __init__(self, run: pathlib.Path):
+        self._logs = run / "logs"
+        self._read: Dict[pathlib.Path, int] = {}  # bytes of each log
+
+    def tell(self) -> None:
+        """Those since the last call."""
+        for log in sorted(self._logs.glob("*.log")):
+            with open(log, "rb") as file:
+                begin = file.seek(self._read.get(log, 0))
+                lines = file.read()
+            whole = lines.rfind(b"\n") + 1
+            self._read[log] = begin + whole
+            for who, what in _WARNING.findall(lines[:whole].decode(errors="replace")):
+                print(f"rubato: warning: {log.stem if who == 'worker' else who}: {what}", file=sys.stderr)
+
+
 class Servers:
     """The servers of one job, with their own run folder and secret. They end with this process, however it ends."""
 
@@ -55,6 +76,7 @@ class Servers:
         self.path = _new_run(str(job.get("name", "script")))
         self.secret = "secret-" + secrets.token_hex(32)
         self.processes: List[subprocess.Popen[bytes]] = []
+        self.warnings = Warnings(self.path)
         (self.path / "job.yaml").write_text(json.dumps(job, indent=2) + "\n")
         self._workers = int(job["cluster"]["workers"])
         self.address = job["cluster"]["address"]
@@ -63,6 +85,7 @@ class Servers:
         for shard in range(1, int(job["cluster"].get("servers", 1))):
             self._start(shard)
         _make_latest(self.path)
+        self.warnings.tell()
 
     def settings(self) -> Dict[str, str]:
         """Keys of the job for each of its processes, above what a launcher such as torchrun, whose job it is not, says

@@ -602,6 +602,26 @@ print("came""")
         self.assertEqual(rest.stdout, "epoch 1\nepoch 2\nepoch 3\ncame to its end\n")
         self.await_nobody()
 
+    def test_what_the_servers_of_a_script_alone_warn_of_is_told(self):
+        text = FAILING.replace("rubato.join()", "rubato.join(epochs=2, name='alone', SETTINGS)").replace(
+            "FAILS", "if job.step == 6 and job.seed == 0: raise KeyboardInterrupt")
+        for settings, times in (("checkpoint={'every': {'steps': 1}}", 0),
+                                ("seed=7, checkpoint={'resume': 'auto'}", 1)):
+            done = subprocess.run([PYTHON, "-c", text.replace("SETTINGS", settings)], cwd=self.folder, text=True,
+                                  env=self.environment, capture_output=True)
+            self.assertEqual(done.stderr.count("rubato: warning: "), times, done.stderr)
+        self.assertIn("rubato: warning: server 0: the checkpoint is in the midst of an epoch whose order of samples "
+                      "was drawn from seed 0, and the rest of it is drawn from seed 7", done.stderr)
+
+    def test_what_a_notebooks_workers_are_warned_of_is_told(self):
+        text = NOTEBOOK[:NOTEBOOK.index("while run.status")].replace("model(x).sum().backward()", "pass")
+        text = text.replace('"epochs": 300', '"epochs": 1') + "print(run.wait())\n"
+        done = subprocess.run([PYTHON, "-c", text], cwd=self.folder, env=self.environment, text=True,
+                              capture_output=True)
+        self.assertEqual(done.stdout, "True\n", done.stderr)
+        self.assertEqual(done.stderr.count("rubato: warning: worker-0: optimizer.step() was called, and no parameter "
+                                           "had a gradient"), 1, done.stderr)
+
     def run_text(self, text):
         done = subprocess.run([PYTHON, "-c", text], cwd=self.folder, env=self.environment, text=True,
                               capture_output=True)
