@@ -2,16 +2,21 @@
 
 import ctypes
 import hashlib
+import numbers
+import os
 import sys
 from typing import Any, Iterator
 
 _MOST = 16 << 20  # bytes that are read of a tensor or array: some 20 ms
 _PIECES = 256  # in which, spread over it, where it has more
+_MOST_ITEMS = 1 << 16  # of a list, spread over it likewise
+_MOST_TEXT = 256  # characters of each
 
 
 def digest(dataset: Any, order: Any) -> str:
-    """64 hexadecimal digits over the data set's type and length, and the tensors and arrays that it holds. Samples are
-    not read, because that may take hours and use random numbers. `order`: see Job.prepare."""
+    """64 hexadecimal digits over the data set's type and length, and the tensors, arrays, and lists of names and labels
+    that it holds. Samples are not read, because that may take hours and use random numbers. `order`: see
+    Job.prepare."""
     whole = hashlib.blake2b(digest_size=32)
     _add(whole, dataset, 0)
     whole.update(order.encode() if isinstance(order, str) else b"")
@@ -29,8 +34,21 @@ def _add(whole: Any, dataset: Any, depth: int) -> None:
                 whole.update(f"{name} {held.dtype} {tuple(held.shape)}".encode())
                 for piece in _pieces(held):
                     whole.update(piece)
+        if isinstance(value, (list, tuple)):
+            texts = [_text(item) for item in value[::-(-len(value) // _MOST_ITEMS) or 1]]
+            if any(texts):
+                whole.update(f"{name} {len(value)} {texts}".encode(errors="replace"))
         if name == "indices" and isinstance(value, (list, tuple, range)):  # a Subset's
             whole.update(repr(list(value)[:_MOST >> 4]).encode())
+
+
+def _text(item: Any) -> str:
+    """Of a name, a label, or a pair of these; empty: of something else. Of a path what the host does not choose."""
+    if isinstance(item, (str, os.PathLike)):
+        return "/".join(os.fsdecode(item)[-_MOST_TEXT:].split("/")[-2:])
+    if isinstance(item, numbers.Integral):
+        return str(item)
+    return " ".join(map(_text, item)) if isinstance(item, tuple) and len(item) <= 4 else ""
 
 
 def _is_dataset(value: Any) -> bool:
