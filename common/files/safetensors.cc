@@ -213,11 +213,25 @@ absl::StatusOr<SafetensorsReader> SafetensorsReader::Join(std::string path,
   return SafetensorsReader(std::move(path), std::move(header), std::move(runs));
 }
 
+SafetensorsReader::SafetensorsReader(std::string path, SafetensorsHeader header,
+                                     std::vector<Run> runs)
+    : path_(std::move(path)),
+      header_(std::move(header)),
+      by_name_(header_.tensors.size()),
+      runs_(std::move(runs)) {
+  std::iota(by_name_.begin(), by_name_.end(), size_t{0});
+  std::sort(by_name_.begin(), by_name_.end(), [this](size_t a, size_t b) {
+    return header_.tensors[a].name < header_.tensors[b].name;
+  });
+}
+
 std::optional<size_t> SafetensorsReader::Find(absl::string_view name) const {
-  for (size_t i = 0; i < header_.tensors.size(); ++i) {
-    if (header_.tensors[i].name == name) return i;
-  }
-  return std::nullopt;
+  const auto found = std::lower_bound(
+      by_name_.begin(), by_name_.end(), name, [this](size_t place, absl::string_view wanted) {
+        return absl::string_view(header_.tensors[place].name) < wanted;
+      });
+  if (found == by_name_.end() || header_.tensors[*found].name != name) return std::nullopt;
+  return *found;
 }
 
 absl::Status SafetensorsReader::Read(size_t tensor, int64_t offset, absl::Span<char> out) const {

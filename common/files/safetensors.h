@@ -95,11 +95,11 @@ class SafetensorsReader {
     int64_t bytes = 0;
   };
 
-  SafetensorsReader(std::string path, SafetensorsHeader header, std::vector<Run> runs)
-      : path_(std::move(path)), header_(std::move(header)), runs_(std::move(runs)) {}
+  SafetensorsReader(std::string path, SafetensorsHeader header, std::vector<Run> runs);
 
   std::string path_;
   SafetensorsHeader header_;
+  std::vector<size_t> by_name_;  // places in tensors(), in the order of their names
   std::vector<Run> runs_;
 };
 
