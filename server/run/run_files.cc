@@ -247,9 +247,9 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
                                                     proto::Manifest manifest,
                                                     const std::vector<int>& unseen,
                                                     const absl::Status& failure) {
-  if (folder_.IsRemoved()) {  // it is not made again for this alone
-    return absl::NotFoundError(absl::StrCat("the run's folder ", folder_.path(), " is gone"));
-  }
+  const absl::Status gone =
+      absl::NotFoundError(absl::StrCat("the run's folder ", folder_.path(), " is gone"));
+  if (folder_.IsRemoved()) return gone;  // it is not made again for this alone
   const std::string temporary = absl::StrCat(parts_folder_, "/", snapshot);
   const bool flushes = MonotonicNow() - last_flush_ >= kBetweenFlushes;
   const absl::StatusOr<std::string> path = [&]() -> absl::StatusOr<std::string> {
@@ -270,6 +270,9 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   // Not each time: there is seldom anything.
   snapshot_ = snapshot;
   if (flushes || !path.ok()) RemoveLeftParts();
+  if (!path.ok() && folder_.IsRemoved()) return gone;
+  // It is another file that is missing: older checkpoints are there.
+  if (absl::IsNotFound(path.status())) return absl::UnavailableError(path.status().message());
   RUBATO_RETURN_IF_ERROR(path.status());
   {
     MonotonicLock lock(&mutex_);

@@ -65,7 +65,7 @@ class RunFiles {
   void RemovePartsFolder() const;
   // Makes a checkpoint, whose path it returns, of the parts of a snapshot that shards have written
   // and of those of `unseen`, which are read; or removes them and returns `failure`, if there is
-  // one. Removes checkpoints that are not kept.
+  // one. Removes checkpoints that are not kept. NotFound only if the run's folder was removed.
   // A checkpoint that comes less than a second after another was flushed to the disk is not
   // flushed, because flushing takes longer than all the rest. It survives a crash of all processes;
   // after a loss of power the job resumes from the last flushed one, which is kept.

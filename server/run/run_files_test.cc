@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,7 @@ struct Disk {
 
 Disk* disk = nullptr;  // of the test that runs
 bool fails = false;    // whether it takes nothing
+std::string removed;   // the folder that is removed at the next flush
 
 std::string Contents(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -51,6 +53,7 @@ std::string Contents(const fs::path& path) {
 // In place of the C library's: flushes to the disk of the test.
 extern "C" int fsync(int fd) {
   using namespace rubato;
+  if (!removed.empty()) fs::remove_all(std::exchange(removed, ""));
   if (fails) {
     errno = EIO;
     return -1;
@@ -126,6 +129,7 @@ class RunFilesTest : public ::testing::Test {
   ~RunFilesTest() override {
     disk = nullptr;
     fails = false;
+    removed.clear();
   }
 
   // A checkpoint of that step, of which the shard has written its part.
@@ -231,6 +235,19 @@ TEST_F(RunFilesTest, WhatTheDiskDoesNotTakeCountsAsNotFlushed) {
   RUBATO_ASSERT_OK(Write(3));
   EXPECT_GE(StepAfterLoss(/*has_names=*/true), 1);
   EXPECT_GE(StepAfterLoss(/*has_names=*/false), 1);
+}
+
+// By that code the coordinator knows that older checkpoints are gone, too.
+TEST_F(RunFilesTest, NotFoundIsTheFolderAlone) {
+  const auto write = [this](const absl::Status& failure) {
+    return files_->WriteSnapshot(view_, 2, proto::Manifest(), {}, failure).status();
+  };
+  EXPECT_THAT(write(absl::NotFoundError("no part")),
+              IsError(absl::StatusCode::kUnavailable, "no part"));
+  const auto is_gone = IsError(absl::StatusCode::kNotFound, testing::HasSubstr(" is gone"));
+  removed = folder_;
+  EXPECT_THAT(Write(1).status(), is_gone) << "removed while it was written";
+  EXPECT_THAT(write(absl::NotFoundError("no part")), is_gone) << "removed before";
 }
 
 // Those that come quickly take turns in a few folders.
