@@ -73,9 +73,7 @@ absl::Status Simulation::Build() {
   kept_.state.set_term(1);
   kept_.resume = setting_.resume;
   kept_.symbols = setting_.initial_symbols;
-  kept_.flushed_state = kept_.state;
-  kept_.flushed_resume = kept_.resume;
-  kept_.flushed_symbols = kept_.symbols;
+  flushed_ = kept_;
   StartCoordinator();
   self_ = network_.AddProcess(shard_card(0), this);
   shards_.resize(cluster.servers());

@@ -125,7 +125,8 @@ struct SimulationSetting {
   CoordinatorProcess::Callbacks callbacks;
 };
 
-// State that survives the servers of a simulation, like a run's folder.
+// State that survives the servers of a simulation, like a run's folder. The simulation has it
+// twice: as it is, and as a loss of power leaves it.
 struct KeptOnDisk {
   proto::RunState state;
   // What the lines of the term's metrics tell, from the first of training on.
@@ -136,18 +137,6 @@ struct KeptOnDisk {
   std::vector<uint64_t> symbols;
   // What a worker has given, of a script, to begin with.
   std::optional<std::vector<uint64_t>> initial;
-  // What a loss of power leaves besides: the state as of the begin of the term (term.json), and the
-  // checkpoint before the last one.
-  proto::RunState flushed_state;
-  std::optional<proto::Manifest> flushed_resume;
-  std::vector<uint64_t> flushed_symbols;
-
-  void LosePower() {
-    state = flushed_state;
-    metrics.reset();
-    resume = flushed_resume;
-    symbols = flushed_symbols;
-  }
 };
 
 class Simulation : private Process {
@@ -331,6 +320,8 @@ class Simulation : private Process {
   ShardSetting shard_setting_;
   WorkerSetting worker_setting_;
   KeptOnDisk kept_;
+  // The state as of the begin of the term (term.json), and the checkpoint before the last one.
+  KeptOnDisk flushed_;
   bool is_interrupted_ = false;  // by a signal: nobody starts a server again, nor another term
   std::unique_ptr<CoordinatorProcess> coordinator_;
   std::unique_ptr<CoordinatorProcess> teller_;  // of a job that was over when it came

@@ -83,7 +83,7 @@ void Simulation::TellOfTerm() {
   kept_.state.clear_reason();
   kept_.state.clear_lost_shard();
   kept_.metrics.reset();
-  kept_.flushed_state = kept_.state;
+  flushed_.state = kept_.state;
 }
 
 void Simulation::BeginTerm() {
@@ -111,7 +111,7 @@ void Simulation::StartServer(int server) {
   if (network_.alive(before)) return;
   if (is_head) {
     if (setting_.power_fails) {
-      kept_.LosePower();
+      kept_ = flushed_;
       if (setting_.on_power_loss) setting_.on_power_loss();
     }
     CountTerm();
@@ -142,6 +142,7 @@ absl::Status Simulation::SaveValues(const coordinator::SaveValues& save) {
     kept_.initial->push_back(
         AsSymbol(absl::MakeConstSpan(values).subspan(space.BlockValues(block).begin)));
   }
+  flushed_.initial = kept_.initial;
   if (setting_.on_initial_values) setting_.on_initial_values(*kept_.initial);
   return absl::OkStatus();
 }
@@ -169,8 +170,8 @@ absl::StatusOr<std::string> Simulation::WriteCheckpoint(uint32_t snapshot,
   absl::StatusOr<std::string> path = "";
   if (setting_.callbacks.checkpoint) path = setting_.callbacks.checkpoint(snapshot, manifest);
   if (!path.ok() || symbols.empty()) return path;
-  kept_.flushed_resume = std::exchange(kept_.resume, manifest);
-  kept_.flushed_symbols = std::exchange(kept_.symbols, std::move(symbols));
+  flushed_.resume = std::exchange(kept_.resume, manifest);
+  flushed_.symbols = std::exchange(kept_.symbols, std::move(symbols));
   return path;
 }
 
