@@ -478,6 +478,23 @@ TEST_F(DedicatedRecoveryTest, ACoordinatorThatDiesCostsNothingThatWasTrained) {
   }
 }
 
+// Of state.json nothing is left; what the shards have kept is of a term that is known to have
+// begun.
+TEST_F(DedicatedRecoveryTest, NorDoesTheLossOfItsPower) {
+  const std::string digest = Undisturbed("sync");
+  StartRun("sync");
+  ASSERT_TRUE(AwaitTraining("run", *launcher_));
+  ASSERT_TRUE(AwaitCheckpoints(Path("run/logs/coordinator-0.log"), 1, *launcher_));
+  std::ofstream(Path("run/state.json"), std::ios::trunc).flush();
+  KillCoordinatorIn(1);
+  const Process::Result result = launcher_->Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  ExpectAccount("run", 1);
+  EXPECT_EQ(Summary("run")["samples_rolled_back"], 0);
+  EXPECT_EQ(Summary("run")["digest"], digest);
+  EXPECT_THAT(result.err, HasSubstr("all shards have kept their values, nothing is trained again"));
+}
+
 TEST_F(DedicatedRecoveryTest, AShardThatDiesTakesTheJobBackShard0AsAnyOther) {
   const std::string digest = Undisturbed("sync");
   StartRun("sync");

@@ -23,8 +23,9 @@
 //     certificates/           those of each role, where the run has made its own (security: mtls)
 //     state.json              what outlives the job's servers: how often they were lost, a mode or
 //                             a stop that was asked for (proto/run_state.proto)
-//     term.json               what that was when the servers began, or began again: for the case
-//                             that the machine loses power: it is flushed, unlike state.json
+//     term.json               what that was when the servers began, or began again, and soon after
+//                             the training did: for the case that the machine loses power: it is
+//                             flushed, unlike state.json
 //     .state.json             space for what state.json holds next, so that it is replaced on a
 //                             full disk, too
 //     .term.json              the same for term.json
@@ -85,7 +86,7 @@ class RunFolder {
   // Of each role, where the run has its own (`rubato certificates`).
   std::string CertificatesFolder() const;
   std::string StateFile() const;
-  // What it was when the term began.
+  // What it was when the term began, or soon after its first view held.
   std::string TermFile() const;
   // The values that a script's model began with.
   std::string InitialFile() const;

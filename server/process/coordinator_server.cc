@@ -355,6 +355,19 @@ void CoordinatorServer::KeepState(absl::FunctionRef<void(proto::RunState*)> chan
   if (!status.ok() && !folder_.IsRemoved()) log_.Warning(status.message());
 }
 
+void CoordinatorServer::FlushBegun() {
+  proto::RunState begun;
+  {
+    absl::MutexLock lock(&state_mutex_);
+    if (has_flushed_begun_ || state_.lasting().begun_term() != state_.term()) return;
+    has_flushed_begun_ = true;
+    begun = state_;
+  }
+  // Nobody waits for this one's disk.
+  const absl::Status status = WriteTermState(folder_, begun);
+  if (!status.ok() && !folder_.IsRemoved()) log_.Warning(status.message());
+}
+
 void CoordinatorServer::OnView(const proto::View& view, const std::string& reason) {
   log_.Info(absl::StrCat("view ", view.number(), ": ", reason), {{"workers", view.members_size()}});
   if (!std::exchange(has_view_, true)) {
@@ -372,7 +385,10 @@ ClusterService::Tasks CoordinatorServer::Tasks() {
     return files_->WriteResult(view, version, summary);
   };
   tasks.checkpoint = [this](const proto::View& view, const coordinator::WriteCheckpoint& write) {
-    return files_->WriteSnapshot(view, write.snapshot, write.manifest, write.unseen, write.failure);
+    absl::StatusOr<std::string> path =
+        files_->WriteSnapshot(view, write.snapshot, write.manifest, write.unseen, write.failure);
+    FlushBegun();
+    return path;
   };
   tasks.restore = [this](const proto::View& view, const coordinator::Restore& restore) {
     const auto on_failure = [this](const absl::Status& status) {
@@ -387,7 +403,10 @@ ClusterService::Tasks CoordinatorServer::Tasks() {
     initial_file_ = folder_.InitialFile();
     return files_->SaveInitial(save.layout, save.begin, save.values, save.is_last);
   };
-  tasks.rest = [this] { files_->FlushLast(); };
+  tasks.rest = [this] {
+    FlushBegun();
+    files_->FlushLast();
+  };
   tasks.stop = [this] { files_->StopCollecting(); };
   return tasks;
 }

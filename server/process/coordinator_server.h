@@ -77,6 +77,8 @@ class CoordinatorServer {
   // From any thread. A warning if it cannot be written.
   void KeepState(absl::FunctionRef<void(proto::RunState*)> change,
                  decltype(WriteRunState) write = WriteRunState) ABSL_LOCKS_EXCLUDED(state_mutex_);
+  // Once in a term, when its first view has held: a loss of power does not undo that.
+  void FlushBegun() ABSL_LOCKS_EXCLUDED(state_mutex_);
   void OnView(const proto::View& view, const std::string& reason);
   ClusterService::Outlets Outlets();
   ClusterService::Tasks Tasks();
@@ -89,6 +91,7 @@ class CoordinatorServer {
   std::string initial_file_;  // with the values that the job begins with; empty: none
   absl::Mutex state_mutex_;
   proto::RunState state_ ABSL_GUARDED_BY(state_mutex_);
+  bool has_flushed_begun_ ABSL_GUARDED_BY(state_mutex_) = false;
   bool has_trained_ = false;     // a line of metrics says so
   bool last_is_written_ = true;  // the last such line
   std::optional<FolderLock> lock_;

@@ -36,6 +36,11 @@ absl::Status Write(const std::string& path, const proto::RunState& state, Flush 
   return ReplaceFile(path, text, flush);  // on a full disk too
 }
 
+// What is of the later term is younger, and within a term what knows that it has begun.
+std::pair<uint32_t, uint32_t> Age(const proto::RunState& state) {
+  return {state.term(), state.lasting().begun_term()};
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<proto::RunState>> ReadRunState(const RunFolder& folder) {
@@ -46,7 +51,7 @@ absl::StatusOr<std::optional<proto::RunState>> ReadRunState(const RunFolder& fol
   const absl::StatusOr<std::string> first = ReadSmallFile(folder.TermFile());
   if (is_missing && absl::IsNotFound(first.status())) return std::nullopt;
   std::optional<proto::RunState> state = first.ok() ? Parse(*first) : std::nullopt;
-  if (last.has_value() && (!state.has_value() || state->term() <= last->term())) return last;
+  if (last.has_value() && (!state.has_value() || Age(*state) <= Age(*last))) return last;
   if (!state.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder.StateFile(), " and ", folder.TermFile(),
@@ -65,9 +70,13 @@ absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state
 }
 
 absl::Status WriteFirstRunState(const RunFolder& folder, const proto::RunState& state) {
-  absl::Status status = Write(folder.TermFile(), state, Flush::kName);
+  absl::Status status = WriteTermState(folder, state);
   status.Update(WriteRunState(folder, state));
   return status;
+}
+
+absl::Status WriteTermState(const RunFolder& folder, const proto::RunState& state) {
+  return Write(folder.TermFile(), state, Flush::kName);
 }
 
 LastMetrics ReadLastMetrics(const RunFolder& folder) {

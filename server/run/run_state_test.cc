@@ -63,6 +63,18 @@ TEST_F(RunStateTest, ATermThatBeganCountsBeforeTheLastOneOfAnEarlierTerm) {
   EXPECT_EQ((*found)->term(), 3);
 }
 
+TEST_F(RunStateTest, ATermWhoseFirstViewHeldCountsBeforeItsBeginning) {
+  state_.mutable_lasting()->set_begun_term(3);
+  RUBATO_EXPECT_OK(WriteTermState(folder_, state_));
+  const auto found = ReadRunState(folder_);
+  RUBATO_ASSERT_OK(found.status());
+  EXPECT_EQ((*found)->lasting().begun_term(), 3u) << "the other is from before a loss of power";
+  state_.clear_lasting();
+  state_.set_term(4);
+  RUBATO_EXPECT_OK(WriteRunState(folder_, state_));
+  EXPECT_EQ((*ReadRunState(folder_))->term(), 4);
+}
+
 TEST_F(RunStateTest, ATestOfEarlierParametersDoesNotTakeTheRunBack) {
   {
     std::ofstream lines(folder_.MetricsFile());

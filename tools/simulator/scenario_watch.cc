@@ -138,7 +138,10 @@ Observer* ScenarioWatch::OfTerm(uint32_t term) {
 }
 
 void ScenarioWatch::OnView(const proto::View& view, SimTime now) {
-  if (view.number() == 1 && invariants_.term() > 1) OnFirstView();
+  if (view.number() == 1) {
+    if (invariants_.term() > 1) OnFirstView();
+    OnFlush();
+  }
   invariants_.OnView(view, now);
 }
 
@@ -203,7 +206,7 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
   if (log_ != nullptr) *log_ << "  term " << state.term() << ": " << state.reason() << "\n";
   Violated(CheckTerm(state, resume));
   ++deaths_;
-  flushed_ = {std::move(flushed_.newest), asked_, stop_lasts_, rolled_back_};
+  OnFlush();
   samples_before_ = state.samples();
   told_ = 0;
   Invariants of_term = InvariantsOf(static_cast<uint32_t>(state.term()));
@@ -232,9 +235,12 @@ void ScenarioWatch::OnPowerLoss() {
   told_ = 0;
 }
 
+void ScenarioWatch::OnFlush() {
+  flushed_ = {std::move(flushed_.newest), asked_, stop_lasts_, rolled_back_};
+}
+
 void ScenarioWatch::CheckGoesBack() {
   const uint32_t values_of = std::exchange(values_of_, invariants_.term());
-  if (knows_less_) return;  // it is not known that the shards have what is newest
   const auto& shards = simulation_->shards();
   const bool are_kept = std::all_of(shards.begin(), shards.end(), [values_of](const auto& shard) {
     return shard->offered() == values_of;

@@ -102,6 +102,8 @@ class ScenarioWatch : private Observer {
   // Checks that going back has a reason: some shard has lost its values of the last term.
   void CheckGoesBack();
   void OnPowerLoss();
+  // A loss of power leaves the state that there is now.
+  void OnFlush();
   void OnSwitch(const proto::Mode& mode);
   void Violated(absl::Status status) {
     if (violated_.ok()) violated_ = std::move(status);

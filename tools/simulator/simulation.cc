@@ -308,6 +308,10 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
     if (lasting.begun_term() == kept_.state.term() && !kept_.metrics.has_value()) {
       kept_.state.set_samples(lasting.begun_samples());
     }
+    if (lasting.begun_term() == kept_.state.term() &&
+        flushed_.state.lasting().begun_term() != lasting.begun_term()) {
+      flushed_.state = kept_.state;
+    }
   };
   callbacks.save_values = [this](const coordinator::SaveValues& save) { return SaveValues(save); };
   callbacks.on_refused = [this](const std::string& what) {

@@ -320,7 +320,8 @@ class Simulation : private Process {
   ShardSetting shard_setting_;
   WorkerSetting worker_setting_;
   KeptOnDisk kept_;
-  // The state as of the begin of the term (term.json), and the checkpoint before the last one.
+  // The state as of when the term's first view held, or of its begin (term.json), and the
+  // checkpoint before the last one.
   KeptOnDisk flushed_;
   bool is_interrupted_ = false;  // by a signal: nobody starts a server again, nor another term
   std::unique_ptr<CoordinatorProcess> coordinator_;
