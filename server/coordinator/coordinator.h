@@ -47,6 +47,7 @@
 #include "server/coordinator/leases.h"
 #include "server/coordinator/registry.h"
 #include "server/coordinator/starting.h"
+#include "server/coordinator/value_pieces.h"
 #include "server/coordinator/view_change.h"
 #include "server/coordinator/work.h"
 #include "server/rules/allowed.h"
@@ -82,6 +83,8 @@ class Coordinator {
     // None of the above applies: the job has ended well, and what remains is to tell processes that
     // do not know.
     bool is_over = false;
+    // Of the values that a worker gives, so many floats travel in one message.
+    int64_t values_of_piece = kValuesOfPiece;
   };
 
   // `job_digest` is JobDigest(job); peers must show the same, and the same `version`.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "common/space/flat_space.h"
-#include "server/coordinator/value_pieces.h"
 
 namespace rubato {
 
@@ -25,27 +24,26 @@ bool FirstValues::Fetch(const Registry& registry, coordinator::Outcomes* out) {
 void FirstValues::Ask(coordinator::Outcomes* out) {
   proto::CoordinatorMessage message;
   message.mutable_values_request()->set_begin(begin_);
-  message.mutable_values_request()->set_end(std::min(begin_ + kValuesOfPiece, values_));
+  message.mutable_values_request()->set_end(end());
   out->push_back(coordinator::Send{*worker_, std::move(message)});
 }
 
 void FirstValues::OnPiece(PeerId worker, const proto::InitialValues& piece,
                           coordinator::Outcomes* out) {
-  const int64_t end = std::min(begin_ + kValuesOfPiece, values_);
-  const auto bytes = static_cast<int64_t>((end - begin_) * sizeof(float));
+  const auto bytes = static_cast<int64_t>((end() - begin_) * sizeof(float));
   if (saves_ || is_complete_ || worker_ != worker || piece.begin() != begin_ ||
       static_cast<int64_t>(piece.values().size()) != bytes) {
     return;
   }
   saves_ = true;
-  out->push_back(coordinator::SaveValues{begin_, piece.values(), end == values_,
+  out->push_back(coordinator::SaveValues{begin_, piece.values(), end() == values_,
                                          begin_ == 0 ? layout_ : proto::Layout()});
 }
 
 void FirstValues::OnSaved(coordinator::Outcomes* out) {
   if (!saves_) return;
   saves_ = false;
-  begin_ = std::min(begin_ + kValuesOfPiece, values_);
+  begin_ = end();
   is_complete_ = begin_ == values_;
   // Whoever has gone is replaced by Fetch.
   if (!is_complete_) Ask(out);

@@ -4,6 +4,7 @@
 #ifndef RUBATO_SERVER_COORDINATOR_FIRST_VALUES_H_
 #define RUBATO_SERVER_COORDINATOR_FIRST_VALUES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -15,6 +16,8 @@ namespace rubato {
 
 class FirstValues {
  public:
+  // A piece is so many floats, the last one fewer.
+  explicit FirstValues(int64_t piece) : piece_(piece) {}
   // Whether all values are saved. If not, makes sure that a worker of `registry` is being asked for
   // them; if the previous one has gone, from the beginning, since workers may have drawn different
   // values.
@@ -27,6 +30,9 @@ class FirstValues {
  private:
   void Ask(coordinator::Outcomes* out);
 
+  int64_t end() const { return std::min(begin_ + piece_, values_); }
+
+  const int64_t piece_;
   proto::Layout layout_;
   int64_t values_ = 0;
   std::optional<PeerId> worker_;  // who is asked

@@ -6,7 +6,7 @@
 
 namespace rubato {
 
-// Floats of a piece: well below the limit of a message.
+// Floats of a piece at most: well below the limit of a message.
 constexpr int64_t kValuesOfPiece = 256 * 1024;
 
 }  // namespace rubato

@@ -103,7 +103,7 @@ void CoordinatorProcess::Do(const coordinator::Restore& restore) {
 }
 
 void CoordinatorProcess::Do(const coordinator::SaveValues& save) {
-  Later(checkpoint_time_, [this, save]() -> std::optional<coordinator::Event> {
+  Later(piece_time_, [this, save]() -> std::optional<coordinator::Event> {
     return coordinator::ValuesSaved{callbacks_.save_values(save)};
   });
 }

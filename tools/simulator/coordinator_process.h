@@ -52,13 +52,14 @@ class CoordinatorProcess : public Process {
     std::function<void(int lost_shard, const absl::Status& why)> on_lost_shard;
   };
 
-  // A checkpoint takes so long to write.
+  // A checkpoint takes so long to write, and a piece of the values that a worker gives.
   CoordinatorProcess(VirtualNetwork* network, Coordinator core, Callbacks callbacks,
-                     absl::Duration lease, SimTime checkpoint_time)
+                     absl::Duration lease, SimTime checkpoint_time, SimTime piece_time)
       : network_(*network),
         callbacks_(std::move(callbacks)),
         tick_time_(absl::ToInt64Nanoseconds(LeaseTick(lease))),
         checkpoint_time_(checkpoint_time),
+        piece_time_(piece_time),
         term_(std::make_unique<Term>(std::move(core), 0)) {}
 
   // `self` is this process; begins to tick.
@@ -148,6 +149,7 @@ class CoordinatorProcess : public Process {
   const Callbacks callbacks_;
   const SimTime tick_time_;
   const SimTime checkpoint_time_;
+  const SimTime piece_time_;
   std::unique_ptr<Term> term_;
   SimTime ticks_from_ = 0;
   ProcessId self_ = 0;

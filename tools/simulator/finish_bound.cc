@@ -61,6 +61,12 @@ SimTime FinishBound::From(int64_t samples_left) const {
   const int64_t tests = 2 + (job.evaluate_every > 0 ? job.steps / job.evaluate_every : job.epochs);
   seconds += 1e-9 * static_cast<double>(tests * scenario_.test_time + scenario_.final_test_time +
                                         kCheckpoints * scenario_.checkpoint_time);
+  // The values are given once more when the one that gives them is lost.
+  if (job.gives_values) {
+    seconds += 2e-9 * static_cast<double>(
+                          scenario_.checkpoint_time +
+                          job.pieces * 2 * (scenario_.latency + kMeanOfLongest * scenario_.jitter));
+  }
 
   // Who is lost is noticed; who was cut off gives up; another takes its place.
   SimTime fixed = (kDrawnLease + kSecond) + (2 * kDrawnLease + kSecond) + scenario_.replaced_after;

@@ -394,6 +394,10 @@ MUTANTS = {
         "  starting_.OnInitialValues();\n",
         "",
     ]),
+    "values_of_another_worker_go_on": ("//server/coordinator:first_values.cc", "given", [
+        "  begin_ = 0;\n",
+        "",
+    ]),
     "death_of_a_worker_ends_the_job": ("//server/coordinator:coordinator.cc", "survives", [
         "if (peer->is_worker) {\n    Lose(id, why);",
         "if (peer->is_worker && !peer->is_member) {\n    Lose(id, why);",

@@ -81,16 +81,6 @@ MUTANTS_OF_TESTS = {
             "double least, double most) {\n  if (!(found < least || found > most))",
         ],
     ),
-    "values_of_another_worker_go_on": (
-        "//server/coordinator:first_values.cc",
-        "ScriptTest.BeginsAnewWithAnotherWorkerIfTheOneThatIsAskedGoes",
-        "//server/coordinator:coordinator_script_test.cc",
-        [
-            "//server/coordinator:coordinator_fixture",
-            "//server/coordinator:value_pieces",
-        ],
-        ["  begin_ = 0;\n", ""],
-    ),
     "other_shape_taken": (
         "//server/coordinator:layout_difference.cc",
         "LayoutDifferenceTest.NamesTheFirstThatIsNotTheSame",

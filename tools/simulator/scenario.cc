@@ -33,8 +33,9 @@ std::string Scenario::ToString() const {
   if (job.seconds > 0) absl::StrAppend(&text, "; until ", job.seconds, " s");
   if (job.target > 0) absl::StrAppend(&text, "; stops by a test at unit ", job.target);
   if (!job.learning_rate_parity) absl::StrAppend(&text, "; no learning rate parity");
-  if (job.is_script) {
-    absl::StrAppend(&text, "; a script", job.gives_values ? ", which gives values" : "");
+  if (job.is_script) absl::StrAppend(&text, "; a script");
+  if (job.gives_values) {
+    absl::StrAppend(&text, ", which gives values in ", job.pieces, " pieces");
   }
   if (job.leaves_out) absl::StrAppend(&text, "; leaves out what is not finite");
   if (job.clip_grad_norm > 0) absl::StrAppend(&text, "; clips to ", job.clip_grad_norm);

@@ -68,6 +68,17 @@ Fault DrawFault(RandomStream* random, Fault::Kind kind, int64_t at) {
   return fault;
 }
 
+// Of a server, which begins anew within 4 s; struck by whatever message.
+Fault DrawDeath(RandomStream* random, int64_t at) {
+  const auto kind = static_cast<Fault::Kind>(kSurvivable + random->Below(kDeaths));
+  Fault fault = DrawFault(random, kind, at);
+  fault.message = -1;
+  if (kind == Fault::Kind::kKillServer) {
+    fault.duration = static_cast<SimTime>(random->Unit() * 4 * kSecond);
+  }
+  return fault;
+}
+
 Fault::Kind DrawKind(RandomStream* random) {
   return static_cast<Fault::Kind>(random->Below(kSurvivable));
 }
@@ -262,6 +273,33 @@ void DrawStops(int64_t messages, Scenario* scenario) {
   }
 }
 
+// One job of four is a script's. In three of four of these a worker gives the values that the job
+// begins with; and in every second of these something happens meanwhile.
+void DrawScript(Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "script"));
+  SmallJob& job = scenario->job;
+  job.is_script = random.Below(4) == 0;
+  job.gives_values = job.is_script && random.Below(4) != 0;
+  if (!job.gives_values) return;
+  job.pieces = 1 + random.Below(8);
+  if (random.Below(2) == 0) return;
+  // Others are there when the one that gives the values goes.
+  constexpr Fault::Kind kMembers[] = {Fault::Kind::kRestart, Fault::Kind::kLeave,
+                                      Fault::Kind::kJoin};
+  for (int64_t more = 1 + random.Below(3); more > 0; --more) {
+    // All register; each piece is asked for, and given.
+    const int64_t at =
+        job.workers + job.servers - 2 + random.Below(static_cast<uint32_t>(2 * job.pieces + 4));
+    if (job.max_restarts > 0 && random.Below(4) == 0) {
+      scenario->faults.push_back(DrawDeath(&random, at));
+      continue;
+    }
+    const Fault::Kind kind = random.Below(2) == 0 ? OneOf(&random, kMembers) : DrawKind(&random);
+    scenario->faults.push_back(DrawFault(&random, kind, at));
+    scenario->faults.back().message = -1;
+  }
+}
+
 // Where servers come back: what would keep the job's own workers out of a term that begins.
 void SpareTerms(Scenario* scenario) {
   // Whoever is alone when a term begins has the right data.
@@ -339,11 +377,8 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawDeaths(messages, &scenario);
   DrawBreaks(messages, &scenario);
   DrawCoordinator(messages, &scenario);
+  DrawScript(&scenario);
   if (job.max_restarts > 0) SpareTerms(&scenario);
-  if (RandomStream script(Key(seed, "script")); script.Below(4) == 0) {
-    job.is_script = true;
-    job.gives_values = script.Below(4) != 0;
-  }
   scenario.power_fails = job.max_restarts > 0 && RandomStream(Key(seed, "power")).Below(3) == 0;
   return scenario;
 }

@@ -5,11 +5,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "common/base/bytes.h"
 #include "common/base/status.h"
 #include "common/space/modes.h"
 #include "server/run/journal.h"
 #include "tools/simulator/reference.h"
-#include "tools/simulator/symbol.h"
+#include "tools/simulator/symbolic_values.h"
 
 namespace rubato {
 namespace {
@@ -50,9 +51,8 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
                             const std::optional<proto::Manifest>& resume) {
     OnTerm(state, resume);
   };
-  setting->on_initial_values = [this](const std::vector<uint64_t>& values) {
-    initial_ = values;
-    invariants_.OnInitialValues(values);
+  setting->on_initial_values = [this](const std::vector<float>& values) {
+    OnInitialValues(values);
   };
   setting->on_power_loss = [this] { OnPowerLoss(); };
   setting->on_switch = [this](const proto::Mode& mode) { OnSwitch(mode); };
@@ -223,6 +223,26 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
   for (Struck& what : struck_) what.mode = kOfEarlierTerm;
   liveness_.OnTerm();
   ExtendUntil(simulation_->queue().now());
+}
+
+void ScenarioWatch::OnInitialValues(const std::vector<float>& values) {
+  const FlatSpace& space = simulation_->blocks().placement.space();
+  const auto& workers = simulation_->workers();
+  const auto giver = std::find_if(workers.begin(), workers.end(), [&](const auto& worker) {
+    const std::vector<float> given = GivenValues(scenario_.seed, worker->index(), space);
+    // Some symbols are no numbers as floats, which equal nothing.
+    return AsBytes(absl::MakeConstSpan(given)) == AsBytes(absl::MakeConstSpan(values));
+  });
+  if (giver == workers.end()) {
+    Violated(absl::InternalError(absl::StrFormat(
+        "given: no worker has the %d values that the job begins with", values.size())));
+    return;
+  }
+  initial_.clear();
+  for (int64_t block = 0; block < space.blocks(); ++block) {
+    initial_.push_back(GivenSymbol(scenario_.seed, (*giver)->index(), block));
+  }
+  invariants_.OnInitialValues(initial_);
 }
 
 void ScenarioWatch::OnPowerLoss() {

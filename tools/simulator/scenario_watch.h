@@ -101,6 +101,7 @@ class ScenarioWatch : private Observer {
   void OnFirstView();
   // Checks that going back has a reason: some shard has lost its values of the last term.
   void CheckGoesBack();
+  void OnInitialValues(const std::vector<float>& values);
   void OnPowerLoss();
   // A loss of power leaves the state that there is now.
   void OnFlush();

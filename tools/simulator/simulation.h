@@ -69,7 +69,8 @@ struct SimulationSetting {
   SimTime final_test_time = 0;  // and after it, in the end, on the test split if that is another
   SimTime held_back = 0;        // for how long workers hold back what they tell of a step
   SimTime ahead = absl::ToInt64Nanoseconds(WorkerSession::kAhead);
-  bool pulls_ahead = false;     // in steps, before a sum leaves
+  bool pulls_ahead = false;  // in steps, before a sum leaves
+  int64_t values_of_piece = Coordinator::Begin().values_of_piece;
   SimTime checkpoint_time = 0;  // that writing one takes
   VirtualNetwork::Card card;
   std::vector<LinkSetting> links;
@@ -116,7 +117,7 @@ struct SimulationSetting {
   // A mode has been asked for by hand, and the coordinator has said that it will hold.
   std::function<void(const proto::Mode& mode)> on_switch;
   // A script's values have been saved, with which the job begins.
-  std::function<void(const std::vector<uint64_t>& symbols)> on_initial_values;
+  std::function<void(const std::vector<float>& values)> on_initial_values;
   // The files of the run are as they were when the term began, and the last checkpoint is gone.
   std::function<void()> on_power_loss;
   // The job has gone back: a term begins with this, of which nothing has happened yet.
@@ -323,6 +324,7 @@ class Simulation : private Process {
   // The state as of when the term's first view held, or of its begin (term.json), and the
   // checkpoint before the last one.
   KeptOnDisk flushed_;
+  std::vector<float> given_;     // by a worker, so far
   bool is_interrupted_ = false;  // by a signal: nobody starts a server again, nor another term
   std::unique_ptr<CoordinatorProcess> coordinator_;
   std::unique_ptr<CoordinatorProcess> teller_;  // of a job that was over when it came

@@ -290,7 +290,7 @@ void Simulation::StartTeller() {
   teller_ = std::make_unique<CoordinatorProcess>(
       &network_,
       Coordinator(setting_.job, kept_.state.job_digest(), kVersion, begin, ToTime(queue_.now())),
-      CoordinatorProcess::Callbacks(), absl::Seconds(setting_.job.cluster().lease()), 0);
+      CoordinatorProcess::Callbacks(), absl::Seconds(setting_.job.cluster().lease()), 0, 0);
   const ProcessId process = network_.AddProcess(shard_card(head()), teller_.get());
   shard_setting_.coordinator = worker_setting_.coordinator = late_setting_.coordinator = process;
   for (WorkerSetting& misfit : misfit_settings_) misfit.coordinator = process;

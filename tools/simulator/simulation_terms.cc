@@ -34,6 +34,7 @@ Coordinator Simulation::MakeCore() {
       (setting_.initial != nullptr || kept_.initial.has_value()) && !kept_.resume.has_value();
   begin.restore_key = kept_.state.term();
   begin.state = kept_.state;
+  begin.values_of_piece = setting_.values_of_piece;
   Coordinator core(setting_.job, kept_.state.job_digest(), kVersion, begin, ToTime(queue_.now()),
                    setting_.policies);
   if (has_parts()) core.Handle(coordinator::PartsFolder{"parts"}, ToTime(queue_.now()));
@@ -42,9 +43,11 @@ Coordinator Simulation::MakeCore() {
 
 void Simulation::StartCoordinator() {
   if (coordinator_ != nullptr) dead_.push_back(std::move(coordinator_));
-  coordinator_ = std::make_unique<CoordinatorProcess>(&network_, MakeCore(), AllCallbacks(),
-                                                      absl::Seconds(setting_.job.cluster().lease()),
-                                                      setting_.checkpoint_time);
+  // All values that a worker gives take as long as a checkpoint.
+  const int64_t pieces = (blocks_.placement.space().values() - 1) / setting_.values_of_piece + 1;
+  coordinator_ = std::make_unique<CoordinatorProcess>(
+      &network_, MakeCore(), AllCallbacks(), absl::Seconds(setting_.job.cluster().lease()),
+      setting_.checkpoint_time, setting_.checkpoint_time / pieces);
   const ProcessId process = network_.AddProcess(shard_card(head()), coordinator_.get());
   network_.SetVital(process, /*is_shard=*/false);
   shard_setting_.coordinator = worker_setting_.coordinator = process;
@@ -130,20 +133,22 @@ void Simulation::StartServer(int server) {
   }
 }
 
-// In one piece: a small job's values are few.
+// As RunFiles::SaveInitial.
 absl::Status Simulation::SaveValues(const coordinator::SaveValues& save) {
   const FlatSpace& space = blocks_.placement.space();
-  std::vector<float> values(space.values());
-  RUBATO_CHECK(save.begin == 0 && save.is_last &&
-               save.values.size() == values.size() * sizeof(float));
-  std::memcpy(values.data(), save.values.data(), save.values.size());
+  if (save.begin == 0) given_.clear();
+  const size_t before = given_.size();
+  given_.resize(before + save.values.size() / sizeof(float));
+  std::memcpy(given_.data() + before, save.values.data(), save.values.size());
+  if (!save.is_last) return absl::OkStatus();
+  if (setting_.on_initial_values) setting_.on_initial_values(given_);
+  given_.resize(space.values());
   kept_.initial.emplace();
   for (int64_t block = 0; block < space.blocks(); ++block) {
     kept_.initial->push_back(
-        AsSymbol(absl::MakeConstSpan(values).subspan(space.BlockValues(block).begin)));
+        AsSymbol(absl::MakeConstSpan(given_).subspan(space.BlockValues(block).begin)));
   }
   flushed_.initial = kept_.initial;
-  if (setting_.on_initial_values) setting_.on_initial_values(*kept_.initial);
   return absl::OkStatus();
 }
 

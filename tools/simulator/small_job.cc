@@ -58,6 +58,8 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   proto::Parameter* parameter = setting.layout.add_parameters();
   parameter->set_name("0.weight");
   parameter->add_shape(small.blocks * kBlockBytes / static_cast<int64_t>(sizeof(float)));
+  const int64_t values = parameter->shape(0);
+  setting.values_of_piece = (values - 1) / small.pieces + 1;
   setting.train_samples = small.steps / small.epochs * job.train().batch_size() - small.short_by;
   setting.test_samples = 1;
   setting.seed = small.seed;

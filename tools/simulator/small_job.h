@@ -40,6 +40,7 @@ struct SmallJob {
       schedule;               // if not empty, instead of `mode`; the last one's end does not count
   bool is_script = false;     // the workers bring the optimizer, and weights of micro-batches
   bool gives_values = false;  // and the values that the job begins with
+  int64_t pieces = 1;         // that these travel in
   bool leaves_out = false;    // what is not finite (train.on_non_finite: skip)
   bool learning_rate_parity = true;
   double clip_grad_norm = 0;     // 0: none

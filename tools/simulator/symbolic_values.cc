@@ -1,5 +1,6 @@
 #include "tools/simulator/symbolic_values.h"
 
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -14,6 +15,20 @@ uint64_t Received(const ReceivedValues& values) {
 }
 
 }  // namespace
+
+std::vector<float> GivenValues(uint64_t seed, int index, const FlatSpace& space) {
+  std::vector<float> values(space.values());
+  for (int64_t block = 0; block < space.blocks(); ++block) {
+    const uint64_t symbol = GivenSymbol(seed, index, block);
+    float floats[kFloatsOfSymbol];
+    std::memcpy(floats, &symbol, sizeof(symbol));
+    const Range range = space.BlockValues(block);
+    for (int64_t value = range.begin; value < range.end; ++value) {
+      values[value] = floats[(value - range.begin) % kFloatsOfSymbol];
+    }
+  }
+  return values;
+}
 
 SymbolicValues::SymbolicValues(const Blocks* blocks, int shard, uint64_t seed, bool measures,
                                bool leaves_out, Defer defer, Observer* observer)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/space/flat_space.h"
 #include "server/shard/shard_values.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/observer.h"
@@ -28,6 +29,10 @@ inline uint64_t AsSymbol(absl::Span<const float> floats) {
   std::memcpy(&symbol, floats.data(), sizeof(symbol));
   return symbol;
 }
+
+// All values that worker `index` would give a job of a script: each block has its symbol over and
+// over, so that not even a part of a block passes for another worker's.
+std::vector<float> GivenValues(uint64_t seed, int index, const FlatSpace& space);
 
 class SymbolicValues : public ShardValues {
  public:

@@ -278,13 +278,8 @@ void WorkerProcess::Run(const Session::SendFrame& send) {
 }
 
 void WorkerProcess::Run(const Session::GiveValues& give) {
-  const FlatSpace& space = setting_.blocks->placement.space();
-  std::vector<float> values(space.values());
-  for (int64_t block = 0; block < space.blocks(); ++block) {
-    const uint64_t symbol = GivenSymbol(setting_.job->seed(), index_, block);
-    std::copy_n(AsFloats(symbol).begin(), kFloatsOfSymbol,
-                values.begin() + space.BlockValues(block).begin);
-  }
+  const std::vector<float> values =
+      GivenValues(setting_.job->seed(), index_, setting_.blocks->placement.space());
   proto::PeerMessage message;
   message.mutable_initial_values()->set_begin(give.values.begin);
   message.mutable_initial_values()->set_values(std::string(
