@@ -26,6 +26,9 @@ constexpr int kMeanOfLongest = 3;
 // Of checkpoints one is written at a time: that one, the next, and the last.
 constexpr int kCheckpoints = 3;
 
+// After so long the coordinator reads a part that no shard ends to write (snapshots.cc).
+constexpr SimTime kPartSilence = 120 * kSecond;
+
 // Of a worker whose stream has broken (worker/session/worker_session.cc).
 constexpr SimTime kStreamGrace = 2 * kSecond;
 
@@ -69,6 +72,8 @@ SimTime FinishBound::From(int64_t samples_left) const {
   }
 
   // Who is lost is noticed; who was cut off gives up; another takes its place.
+  if (scenario_.disk_stands_still) seconds += 1e-9 * kCheckpoints * kPartSilence;
+  if (job.checkpoint_seconds > 0) seconds *= 2;
   SimTime fixed = (kDrawnLease + kSecond) + (2 * kDrawnLease + kSecond) + scenario_.replaced_after;
   const int64_t views = job.max_workers + static_cast<int64_t>(scenario_.switches.size()) +
                         static_cast<int64_t>(job.schedule.size());

@@ -164,6 +164,14 @@ MUTANTS = {
         "  if (!call_.complete()) return false;\n",
         "",
     ]),
+    "failed_part_taken_for_written": ("//server/coordinator:snapshots.cc", "checkpoint", [
+        "    failure_.Update(absl::UnavailableError(",
+        "    absl::Status().Update(absl::UnavailableError(",
+    ]),
+    "silent_part_waited_for": ("//server/coordinator:snapshots.cc", "finishes", [
+        "now - last_part_ < kPartSilence",
+        "now - last_part_ < 1000 * kPartSilence",
+    ]),
     "joiner_not_taken_in": ("//server/coordinator:coordinator_views.cc", "finishes", [
         "if (!is_new) return;",
         "return;",

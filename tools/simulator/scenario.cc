@@ -42,6 +42,11 @@ std::string Scenario::ToString() const {
   if (job.checkpoint_every > 0) {
     absl::StrAppend(&text, "; checkpoints every ", job.checkpoint_every, " steps");
   }
+  if (job.checkpoint_seconds > 0) {
+    absl::StrAppend(&text, "; checkpoints every ", job.checkpoint_seconds, " s");
+  }
+  if (disk_is_full) absl::StrAppend(&text, "; its disk is full now and then");
+  if (disk_stands_still) absl::StrAppend(&text, "; its disk stands still now and then");
   if (job.max_restarts > 0) absl::StrAppend(&text, "; servers come back");
   if (job.dedicated_coordinator) absl::StrAppend(&text, "; the coordinator is apart");
   for (const int64_t at : checkpoints) absl::StrAppend(&text, "; checkpoint at message ", at);
@@ -93,6 +98,7 @@ Scenario Scenario::Later() const {
   later.job.schedule.clear();
   later.job.seconds *= 2;
   later.job.checkpoint_every = 0;
+  later.job.checkpoint_seconds = 0;
   later.later_faults.clear();
   later.later_misfit = false;
   return later;
@@ -125,6 +131,8 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   setting.replaced_after = scenario.replaced_after;
   setting.power_fails = scenario.power_fails;
   setting.comes_late = scenario.comes_late;
+  setting.disk_is_full = scenario.disk_is_full;
+  setting.disk_stands_still = scenario.disk_stands_still;
   setting.limit = kLimit;
   return setting;
 }

@@ -54,9 +54,11 @@ struct Scenario {
   bool later_on_arrival = false;
   proto::Mode later_mode = SyncMode();
   std::vector<Fault> later_faults;
-  bool power_fails = false;   // with the server that coordinates, each time that it dies
-  bool comes_late = false;    // a worker comes when the training is over
-  bool later_misfit = false;  // before its workers comes one of another data set, and stays
+  bool disk_is_full = false;       // for some checkpoints, and some parts of them
+  bool disk_stands_still = false;  // for some parts
+  bool power_fails = false;        // with the server that coordinates, each time that it dies
+  bool comes_late = false;         // a worker comes when the training is over
+  bool later_misfit = false;       // before its workers comes one of another data set, and stays
 
   static Scenario Draw(uint64_t seed);
   // That second job.

@@ -1,5 +1,6 @@
 // What is drawn of a seed.
 #include <algorithm>
+#include <cmath>
 
 #include "common/base/random.h"
 #include "common/space/modes.h"
@@ -232,7 +233,7 @@ void DrawEnd(Scenario* scenario) {
 void DrawStops(int64_t messages, Scenario* scenario) {
   RandomStream random(Key(scenario->seed, "stops"));
   SmallJob& job = scenario->job;
-  if (random.Below(3) == 0) {
+  if (random.Below(3) == 0 && job.workers > 1) {
     job.min_workers =
         random.Below(2) == 0
             ? job.workers
@@ -300,6 +301,29 @@ void DrawScript(Scenario* scenario) {
   }
 }
 
+// In some seeds the disk takes not everything, and checkpoints are due by time.
+void DrawDisk(Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "disk"));
+  SmallJob& job = scenario->job;
+  scenario->disk_is_full = random.Below(6) == 0;
+  scenario->disk_stands_still = random.Below(20) == 0;
+  if (random.Below(4) != 0 || job.checkpoint_every > 0) return;
+  // In sync each of them is a view: training is to get on between two.
+  const double turns = 40 * static_cast<double>(scenario->latency + scenario->jitter) / kSecond;
+  const double transfer = scenario->bytes_per_second > 0 ? 4e4 / scenario->bytes_per_second : 0;
+  job.checkpoint_seconds = std::ceil(turns + transfer) + 1 + random.Below(10);
+}
+
+// In every second job whose servers come back some die when it goes on from its last checkpoint.
+void DrawLaterDeaths(int64_t messages, Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "later deaths"));
+  if (scenario->job.max_restarts == 0 || random.Below(2) == 0) return;
+  for (int64_t more = 1 + random.Below(2); more > 0; --more) {
+    const int64_t at = random.Below(static_cast<uint32_t>(messages / (1 + random.Below(8))));
+    scenario->later_faults.push_back(DrawDeath(&random, at));
+  }
+}
+
 // Where servers come back: what would keep the job's own workers out of a term that begins.
 void SpareTerms(Scenario* scenario) {
   // Whoever is alone when a term begins has the right data.
@@ -326,7 +350,11 @@ Scenario Scenario::Draw(uint64_t seed) {
   job.workers = 2 + static_cast<int>(random.Below(7));
   job.max_workers = job.workers + 2;
   job.servers = 2 + static_cast<int>(random.Below(3));
-  job.blocks = job.servers - 1 + random.Below(5);  // a shard may own none
+  // Now and then one is alone.
+  RandomStream alone(Key(seed, "alone"));
+  if (alone.Below(12) == 0) job.workers = 1;
+  if (alone.Below(12) == 0) job.servers = 1;
+  job.blocks = std::max(job.servers - 1, 1) + random.Below(5);  // a shard may own none
   job.micro_batches = job.workers * (1 + random.Below(3));
   if (random.Below(3) == 0) job.micro_batches = 1 + random.Below(16);
   job.micro_batch = 1 + random.Below(3);
@@ -377,7 +405,11 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawDeaths(messages, &scenario);
   DrawBreaks(messages, &scenario);
   DrawCoordinator(messages, &scenario);
+  DrawLaterDeaths(messages, &scenario);
   DrawScript(&scenario);
+  DrawDisk(&scenario);
+  // Where one worker is enough, the first that comes is right.
+  if (job.workers == 1 && scenario.first.has_value()) scenario.first = Misfit::kVersion;
   if (job.max_restarts > 0) SpareTerms(&scenario);
   scenario.power_fails = job.max_restarts > 0 && RandomStream(Key(seed, "power")).Below(3) == 0;
   return scenario;

@@ -174,7 +174,7 @@ absl::Status Judge::CheckWhole() const {
         summary.servers_lost, summary.samples_rolled_back, watch_.deaths(), watch_.rolled_back()));
   }
   if (watch_.stops() > 0 && (watch_.stopped() == "training" || watch_.stopped() == "paused") &&
-      watch_.last_step() != invariants_.units()) {
+      watch_.last_step() != invariants_.units() && !watch_.has_no_last_checkpoint()) {
     return absl::InternalError(
         absl::StrFormat("stopped resumable: the job was stopped, and ended at unit %d; its last "
                         "checkpoint is of %d",

@@ -372,6 +372,7 @@ absl::StatusOr<std::string> ScenarioWatch::OnCheckpoint(uint32_t snapshot,
 
 void ScenarioWatch::OnText(const std::string& text, absl::Time now) {
   liveness_.OnText(text);
+  if (absl::StartsWith(text, "no checkpoint of the end, ")) has_no_last_checkpoint_ = true;
   if (absl::EndsWith(text, " train.until has been reached")) {
     const double seconds =
         seconds_before_ + (begun_at_ ? absl::ToDoubleSeconds(now - *begun_at_) : 0);

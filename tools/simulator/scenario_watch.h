@@ -75,6 +75,8 @@ class ScenarioWatch : private Observer {
   const std::optional<Checkpoint>& last_in_sync() const { return last_; }
   const std::optional<Checkpoint>& last_on_arrival() const { return last_on_arrival_; }
   const std::optional<int64_t>& last_step() const { return last_step_; }
+  // Whether the coordinator has said that the last one could not be written.
+  bool has_no_last_checkpoint() const { return has_no_last_checkpoint_; }
   // How much of the time that the job had after the last fault it took.
   double share_of_bound() const;
   // How often the job has gone back, and the samples trained in vain, as the coordinator counted
@@ -169,6 +171,7 @@ class ScenarioWatch : private Observer {
   bool knows_less_ = false;
   std::vector<uint64_t> initial_;  // that the job begins with, where a script gives it
   std::optional<int64_t> last_step_;
+  bool has_no_last_checkpoint_ = false;
   absl::Status violated_;
 };
 

@@ -35,6 +35,9 @@ constexpr SimTime kBetweenTries = 200 * kMillisecond;
 // How long it takes to write or read a part.
 constexpr SimTime kPartTime = 5 * kMillisecond;
 
+// How long a disk stands still, at least: longer than anybody waits for it.
+constexpr SimTime kStandsStill = 600 * kSecond;
+
 // Instead of a connection: the simulation itself.
 constexpr uint64_t kReader = ~uint64_t{0};
 
@@ -206,6 +209,7 @@ void ShardProcess::OnTimer(uint64_t argument) {
   if (end_.has_value() || argument >> 32 != term_->number) return;
   const uint64_t what = argument & 0xffffffff;
   if (what == kRegister) return Register();
+  if (what == kNeverWritten) return;
   if (what == kWritten) return SayWritten();
   if (what == kRead) return ReadPart();
   VirtualStreams::Batch batch(&term_->ends);
@@ -286,6 +290,9 @@ void ShardProcess::Do(const shard_outcome::Said& said) {
 }
 
 void ShardProcess::Do(const shard_outcome::WritePart& part) {
+  if (setting_.disk_stands_still && (part.snapshot + shard_) % 4 == 2) {
+    return SetTimer(setting_.network->now() + kStandsStill, kNeverWritten);
+  }
   proto::PartWritten& written = term_->parts.emplace_back();
   written.set_id(part.snapshot);
   for (const auto& [block, copy] : part.blocks) {
@@ -304,6 +311,11 @@ void ShardProcess::SayWritten() {
   written->set_state(proto::PartWritten::STATE_WRITTEN);
   if ((written->id() + shard_) % 3 == 0) {
     written->set_state(proto::PartWritten::STATE_UNSEEN);
+    written->clear_checksums();
+  } else if (setting_.disk_is_full && (written->id() + 2 * shard_) % 5 == 0) {
+    written->set_state(proto::PartWritten::STATE_FAILED);
+    written->set_reason("the disk is full");
+    term_->failed_part = written->id();
     written->clear_checksums();
   }
   Do(shard_outcome::Said{std::move(message)});

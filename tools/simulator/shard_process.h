@@ -37,6 +37,8 @@ struct ShardSetting {
   std::string job_digest;
   std::string version;
   ProcessId coordinator = 0;
+  bool disk_is_full = false;       // for some parts
+  bool disk_stands_still = false;  // likewise
   // Whether servers are started again, and how long a server then waits for the others.
   bool come_back = false;
   bool is_dedicated = false;  // the coordinator is no shard's process
@@ -91,12 +93,15 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   uint32_t offered() const { return offered_; }
   // Null before the first view of a term.
   const Shard* core() const { return term_->protocol->core(); }
+  // The last snapshot whose part it could not write; 0: none.
+  uint32_t failed_part() const { return term_->failed_part; }
   const ShardValues& values() const { return term_->protocol->values(); }
 
  private:
   // A timer's argument, in place of a block.
   static constexpr uint64_t kRegister = 0xffffffff;
   static constexpr uint64_t kWritten = 0xfffffffe;
+  static constexpr uint64_t kNeverWritten = 0xfffffffc;
   static constexpr uint64_t kRead = 0xfffffffd;
 
   // What lives as long as one core.
@@ -110,6 +115,7 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
     ConnectionId control = -1;
     SimTime busy_until = 0;
     std::deque<proto::PartWritten> parts;  // that it writes
+    uint32_t failed_part = 0;
   };
 
   ShardProcess(const ShardSetting* setting, int shard, MakeValues make)

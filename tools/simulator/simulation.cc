@@ -73,6 +73,7 @@ absl::Status Simulation::Build() {
   kept_.state.set_term(1);
   kept_.resume = setting_.resume;
   kept_.symbols = setting_.initial_symbols;
+  if (kept_.resume.has_value()) kept_.state.set_samples(kept_.resume->samples());
   flushed_ = kept_;
   StartCoordinator();
   self_ = network_.AddProcess(shard_card(0), this);
@@ -116,6 +117,8 @@ void Simulation::SetWhatIsShared(const std::string& digest) {
   shard_setting_.change_bytes_per_second = setting_.change_bytes_per_second;
   shard_setting_.job_digest = digest;
   shard_setting_.version = kVersion;
+  shard_setting_.disk_is_full = setting_.disk_is_full;
+  shard_setting_.disk_stands_still = setting_.disk_stands_still;
   shard_setting_.come_back = comes_back();
   shard_setting_.is_dedicated = is_dedicated();
   shard_setting_.start_timeout =

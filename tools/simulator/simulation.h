@@ -102,6 +102,10 @@ struct SimulationSetting {
   // Whenever the server that coordinates dies, its machine has lost power: what was not flushed to
   // its disk is gone.
   bool power_fails = false;
+  // The disk takes some checkpoints not at all, or some parts of them, or never ends to take a
+  // part.
+  bool disk_is_full = false;
+  bool disk_stands_still = false;
   // One more comes each time that the training is over and the job is not.
   bool comes_late = false;
   // With symbols: gradients have norms, and some are not finite (symbol.h).

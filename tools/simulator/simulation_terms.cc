@@ -155,6 +155,13 @@ absl::Status Simulation::SaveValues(const coordinator::SaveValues& save) {
 absl::StatusOr<std::string> Simulation::WriteCheckpoint(uint32_t snapshot,
                                                         const proto::Manifest& manifest) {
   std::vector<uint64_t> symbols;
+  if (setting_.disk_is_full && snapshot % 4 == 1) {
+    return absl::ResourceExhaustedError("the disk is full");
+  }
+  for (const auto& shard : shards_) {
+    if (shard->failed_part() != snapshot) continue;
+    Fail(absl::InternalError("checkpoint: a part of it was not written"));
+  }
   // Without faults nobody dies.
   if (setting_.data == nullptr && !setting_.faults.empty()) {
     for (int64_t block = 0; block < blocks_.placement.space().blocks(); ++block) {

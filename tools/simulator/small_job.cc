@@ -35,6 +35,9 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   if (small.checkpoint_every > 0) {
     job.mutable_checkpoint()->mutable_every()->set_steps(small.checkpoint_every);
   }
+  if (small.checkpoint_seconds > 0) {
+    job.mutable_checkpoint()->mutable_every()->set_time(small.checkpoint_seconds);
+  }
   if (small.evaluate_every > 0) {
     job.mutable_evaluation()->mutable_every()->set_steps(small.evaluate_every);
   }

@@ -43,9 +43,10 @@ struct SmallJob {
   int64_t pieces = 1;         // that these travel in
   bool leaves_out = false;    // what is not finite (train.on_non_finite: skip)
   bool learning_rate_parity = true;
-  double clip_grad_norm = 0;     // 0: none
-  int64_t checkpoint_every = 0;  // steps; 0: only at the end
-  int64_t evaluate_every = 0;    // steps; 0: each epoch
+  double clip_grad_norm = 0;      // 0: none
+  int64_t checkpoint_every = 0;   // steps; 0: only at the end
+  double checkpoint_seconds = 0;  // in place of steps: checkpoint.every.time
+  int64_t evaluate_every = 0;     // steps; 0: each epoch
   uint64_t seed = 0;
 };
 
