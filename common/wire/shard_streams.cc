@@ -158,9 +158,15 @@ class ShardStreams::Stream : public DataStream {
     absl::Status status = own.ok() ? FromGrpc(status_) : own;
     if (status.ok()) status = absl::UnavailableError("the stream was closed");
     if (!closing_) {
+      // Of a server that is gone: nobody else knows another address of it.
+      const bool is_reached = channel_->GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE;
       callbacks_->on_failure(
-          shard_, absl::Status(status.code(), absl::StrCat("shard ", shard_, " at ", address_, ": ",
-                                                           status.message())));
+          shard_,
+          absl::Status(
+              status.code(),
+              absl::StrCat("shard ", shard_, is_reached ? " at " : " says that it is reached at ",
+                           address_,
+                           is_reached ? ": " : ", and from here it is not: ", status.message())));
     }
     gone_.Notify();
   }

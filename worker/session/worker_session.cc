@@ -21,6 +21,10 @@ constexpr absl::Duration kStreamFailureGrace = absl::Milliseconds(400);
 constexpr absl::Duration kHeartbeatAnswers = absl::Milliseconds(100);
 
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
+// Who joins costs the others two views, its coming and its going. So one whose streams break soon
+// after that, again and again, waits twice as long each time, up to this: the coordinator may reach
+// a shard that it does not. Soon is what is less than this.
+constexpr absl::Duration kLongestPause = absl::Seconds(5);
 
 // Of kStopGrace, one that is to leave goes on for so long while it tests: that it has gone would
 // cost the result.
@@ -327,8 +331,15 @@ void WorkerSession::EndPart(absl::Status status, bool may_join_anew) {
     return;
   }
   cut_off_ = status;
-  deadline_ = now_ + kBetweenTries;
-  if (was_member) Join(patience_);
+  absl::Duration pause = was_member ? absl::ZeroDuration() : kBetweenTries;
+  if (was_member && now_ - member_since_ >= kLongestPause) pause_ = absl::ZeroDuration();
+  if (was_member && !stream_failure_.ok() && !was_stopped_) {
+    pause = pause_;
+    heard_at_ += pause;  // meanwhile it does not listen
+    pause_ = std::clamp(2 * pause_, kBetweenTries, kLongestPause);
+  }
+  deadline_ = std::min(now_ + pause, gives_up_at_);
+  if (pause == absl::ZeroDuration()) Join(patience_);
 }
 
 void WorkerSession::EndWith(const absl::Status& status) {

@@ -247,6 +247,7 @@ class WorkerSession {
   std::vector<std::string> servers_;                 // of the last view
   absl::Time heard_at_ = absl::InfinitePast();       // the coordinator, the last time
   absl::Time gives_up_at_ = absl::InfiniteFuture();  // unless parameters come before
+  absl::Duration pause_;  // before it joins anew, if a stream breaks soon once more
 
   // Of one taking part.
   std::optional<Placement> placement_;

@@ -459,6 +459,65 @@ TEST_F(SessionTest, AfterABrokenStreamTheCoordinatorHasAMomentToEndTheJob) {
   EXPECT_THAT(Stop(1), ElementsAre("disconnect", "end with 1: the reason"));
 }
 
+class BreakingSessionTest : public SessionTest {
+ protected:
+  // A second after it has become a member.
+  std::vector<std::string> Fail() {
+    Tell(Session::StreamBroke{absl::UnavailableError("a stream broke")});
+    now_ += 1;
+    return Tell(Session::DeadlinePassed{absl::FromUnixSeconds(now_)});
+  }
+  absl::Duration pause() const { return session_->deadline() - absl::FromUnixSeconds(now_); }
+  void JoinAnew() {
+    now_ = absl::ToUnixSeconds(
+        absl::Ceil(session_->deadline() - absl::UnixEpoch(), absl::Seconds(1)) + absl::UnixEpoch());
+    EXPECT_THAT(Tell(Session::DeadlinePassed{}), ElementsAre(kConnect));
+    Tell(MakeView());
+  }
+
+  const std::string kConnect =
+      "connect for 20s if it reaches host:0 and host:1 again: a stream broke";
+};
+
+// Each attempt costs the others two views, and the coordinator reaches the shard that it does not.
+TEST_F(BreakingSessionTest, OneWhoseStreamsBreakSoonJoinsAnewMoreAndMoreSeldom) {
+  BecomeMember();
+  now_ = 100;
+  EXPECT_EQ(Fail().back(), kConnect);  // at once: the cut may have healed
+  Tell(MakeView());
+  for (const int64_t milliseconds : {200, 400, 800, 1600, 3200, 5000, 5000}) {
+    AllArrived();  // of shards that it reaches: the other may have no blocks
+    EXPECT_EQ(Fail().back(), "disconnect");
+    EXPECT_EQ(pause(), absl::Milliseconds(milliseconds));
+    JoinAnew();
+  }
+  now_ += 5;
+  EXPECT_EQ(Fail().back(), kConnect);  // it had its place
+  Tell(MakeView());
+  Fail();
+  EXPECT_EQ(pause(), absl::Milliseconds(200));
+  JoinAnew();
+  Tell(Session::StreamBroke{absl::UnavailableError("a stream broke")});
+  EXPECT_THAT(Stop(1, /*evicted=*/true).back(), HasSubstr("connect for 20s"));  // it is told why
+}
+
+TEST_F(BreakingSessionTest, NoPauseIsLongerThanItsPatience) {
+  BecomeMember();
+  now_ = 100;
+  Fail();  // at 101
+  Tell(MakeView());
+  now_ += 2;
+  for (int i = 0; i < 5; ++i) {
+    Fail();
+    JoinAnew();
+  }
+  Fail();
+  EXPECT_EQ(now_, 118);
+  EXPECT_EQ(session_->deadline(), absl::FromUnixSeconds(121));
+  JoinAnew();
+  EXPECT_EQ(Fail().back(), "end with 1: a stream broke");
+}
+
 // The coordinator is frozen: nobody tells why the stream has broken.
 TEST_F(SessionTest, ForACoordinatorThatTheHeartHasNotHeardNothingIsWaitedFor) {
   BecomeMember();
