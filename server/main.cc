@@ -108,10 +108,11 @@ int main(int argc, char** argv) {
             "coordinate the job, in place of serving a shard");
   flags.Add("listen", &options.listen, "HOST:PORT",
             "where to listen; default: cluster.address for shard 0 or the coordinator, any free "
-            "loopback port for others");
+            "port of its host for others, which must be told where that is another machine");
   flags.Add("advertise", &options.advertise, "HOST:PORT",
-            "the address that others connect to; default: where it listens. Here and in --listen, "
-            "several IP addresses may be given with commas between");
+            "the address that others connect to; default: where it listens, and required where "
+            "that is a wildcard such as 0.0.0.0:29501. Here and in --listen, several IP addresses "
+            "may be given with commas between");
   flags.Add("health", &health_at, "HOST:PORT",
             "where to answer health probes: grpc.health.v1.Health, for the services live and "
             "ready; default: nowhere");

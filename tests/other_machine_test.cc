@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/json.h"
@@ -97,6 +98,62 @@ TEST_F(OtherMachineTest, StatusAndSwitchReachAJobByItsAddress) {
   result = Rubato(there(), {"status", "--address", address});
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.err, silence);
+}
+
+// One beside the coordinator needs no word of where to listen, and one elsewhere is told to give
+// it.
+TEST_F(OtherMachineTest, AllReachServersOfBothMachines) {
+  if (!MakeMachines()) GTEST_SKIP() << "no network namespaces, or no unshare, nsenter or ip";
+  Connect(7);
+  fs::create_directory(Path("run"));
+  const auto server = [](const Arguments& more, const std::string& address) {
+    Arguments all = {fs::absolute("server/rubato-server").string(),
+                     "--config",
+                     "job.yaml",
+                     "--set",
+                     "cluster.servers=3",
+                     "--set",
+                     "cluster.workers=2",
+                     "--set",
+                     "cluster.address=" + address};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  Process& shard_0 = StartOn(here(), server({"--shard", "0", "--run-dir", "run"}, "10.77.0.1:0"));
+  const std::string address = AwaitAddress("run", shard_0);
+  const Process::Result refused = RunOn(there(), server({"--shard", "2"}, address));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_EQ(refused.err, absl::StrCat("error: --listen: found nothing, expected the HOST:PORT by "
+                                      "which others reach shard 2: cluster.address, ",
+                                      address, ", is of another machine\n"));
+  std::vector<Process*> processes = {&shard_0};
+  processes.push_back(&StartOn(here(), server({"--shard", "1"}, address)));
+  processes.push_back(
+      &StartOn(there(), server({"--shard", "2", "--listen", "10.77.0.2:0"}, address)));
+  for (const Process* machine : {&here(), &there()}) {
+    processes.push_back(
+        &StartOn(*machine, {fs::absolute("worker/rubato-worker").string(), "--config", "job.yaml",
+                            "--set", "cluster.servers=3", "--set", "cluster.workers=2", "--set",
+                            "cluster.address=" + address}));
+  }
+  for (Process* process : processes) {
+    const Process::Result result = process->Wait();
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, Not(HasSubstr("joins anew")));
+  }
+  Train("alone");
+  EXPECT_EQ(Summary("run")["digest"], Summary("alone")["digest"]);
+}
+
+// Workers of others may join it.
+TEST_F(OtherMachineTest, ServersOfOneCommandListenWhereTheirCoordinatorDoes) {
+  if (!MakeMachines()) GTEST_SKIP() << "no network namespaces, or no unshare, nsenter or ip";
+  Connect(7);
+  const Process::Result result =
+      RunOn(here(), {fs::absolute("tools/rubato").string(), "train", "job.yaml", "--run-dir", "run",
+                     "--set", "cluster.servers=2", "--set", "cluster.address=10.77.0.1:0"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(ReadText(Path("run/logs/server-1.log")), HasSubstr("listening address=10.77.0.1:"));
 }
 
 // Two cables, each of which drops packets when it is full. The one in use is pulled out: the worker

@@ -232,6 +232,44 @@ TEST_F(SurroundingsTest, AnAddressIsRefusedForItsOwnReason) {
   }
 }
 
+// Nobody can be reached there.
+TEST_F(SurroundingsTest, AServerAdvertisesNoWildcard) {
+  for (const std::string address : {"0.0.0.0:29501", "[::]:0"}) {
+    for (const int shard : {0, 1}) {
+      const Process::Result result =
+          StartServer(shard, {"cluster.servers=2"}, {"--listen", address}).Wait();
+      EXPECT_EQ(result.code, 2);
+      EXPECT_EQ(result.err,
+                absl::StrCat("error: --listen: found \"", address,
+                             "\", all addresses of this host, expected beside it "
+                             "--advertise HOST:PORT, by which others reach the shard\n"));
+    }
+  }
+  const Process::Result result = StartServer(0, {}, {"--advertise", "0.0.0.0:29501"}).Wait();
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.err,
+            "error: --advertise: found \"0.0.0.0:29501\", expected a name or address that others "
+            "can connect to\n");
+}
+
+// A shard that is not told where to listen does so beside the coordinator.
+TEST_F(SurroundingsTest, AShardOfAnotherMachineIsToldWhereToListen) {
+  const Arguments set = {"cluster.servers=2", "cluster.address=192.0.2.1:29500"};
+  const struct {
+    Arguments listen;
+    std::string found;
+  } kCases[] = {{{}, "nothing"},
+                {{"--listen", "127.0.0.1:0"}, "\"127.0.0.1:0\", which only this machine reaches"}};
+  for (const auto& c : kCases) {
+    const Process::Result result = StartServer(1, set, c.listen).Wait();
+    EXPECT_EQ(result.code, 2);
+    EXPECT_EQ(result.err,
+              absl::StrCat("error: --listen: found ", c.found,
+                           ", expected the HOST:PORT by which others reach shard 1: "
+                           "cluster.address, 192.0.2.1:29500, is of another machine\n"));
+  }
+}
+
 TEST_F(SurroundingsTest, AResultThatCannotBePrintedIsAnError) {
   Train("run");
   const Process::Result result = Shell("exec $rubato inspect run > /dev/full\n");

@@ -3,9 +3,12 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -29,6 +32,20 @@ bool IsIpv6(const std::string& host) {
     if (!named) return false;
   }
   return inet_pton(AF_INET6, host.substr(0, zone).c_str(), &ignored) == 1;
+}
+
+// What the host says by number, an IPv4 address as ::ffff:a.b.c.d; none if it is a name.
+std::optional<in6_addr> NumberOf(const std::string& host) {
+  const std::string text = IsIpv4(host) ? "::ffff:" + host : host.substr(0, host.find('%'));
+  in6_addr number;
+  if (inet_pton(AF_INET6, text.c_str(), &number) != 1) return std::nullopt;
+  return number;
+}
+
+// Of one that begins with ::ffff.
+uint32_t Ipv4Of(const in6_addr& number) {
+  const uint8_t* const bytes = &number.s6_addr[12];
+  return uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | bytes[3];
 }
 
 // RFC 1123, with the underscore that container networks allow.
@@ -106,12 +123,35 @@ absl::StatusOr<std::vector<HostPort>> ParseReachableAddresses(absl::string_view 
   absl::StatusOr<std::vector<HostPort>> addresses = ParseAddresses(text);
   if (!addresses.ok()) return addresses;
   for (const HostPort& address : *addresses) {
-    if (address.port == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("found \"", text, "\", expected a port that others can connect to"));
-    }
+    const bool is_wildcard = IsWildcard(address);
+    if (!is_wildcard && address.port != 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("found \"", text, "\", expected a ",
+                                                   is_wildcard ? "name or address" : "port",
+                                                   " that others can connect to"));
   }
   return addresses;
+}
+
+bool IsWildcard(const HostPort& address) {
+  const std::optional<in6_addr> number = NumberOf(address.host);
+  if (!number.has_value()) return false;
+  return IN6_IS_ADDR_UNSPECIFIED(&*number) ||
+         (IN6_IS_ADDR_V4MAPPED(&*number) && Ipv4Of(*number) == INADDR_ANY);
+}
+
+bool IsLoopback(const HostPort& address) {
+  if (absl::EqualsIgnoreCase(address.host, "localhost")) return true;
+  const std::optional<in6_addr> number = NumberOf(address.host);
+  if (!number.has_value()) return false;
+  return IN6_IS_ADDR_LOOPBACK(&*number) ||
+         (IN6_IS_ADDR_V4MAPPED(&*number) && Ipv4Of(*number) >> 24 == IN_LOOPBACKNET);
+}
+
+std::string AtAnyPort(std::vector<HostPort> addresses) {
+  for (HostPort& address : addresses) address.port = 0;
+  return absl::StrJoin(addresses, ",", [](std::string* out, const HostPort& address) {
+    out->append(ToString(address));
+  });
 }
 
 std::string ToString(const HostPort& address) {

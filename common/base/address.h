@@ -28,8 +28,18 @@ absl::StatusOr<HostPort> ParseAddress(absl::string_view text);
 // gRPC takes them as one target. InvalidArgument likewise.
 absl::StatusOr<std::vector<HostPort>> ParseAddresses(absl::string_view text);
 
-// The same for addresses to connect to: port 0, which means any free port, is refused.
+// The same for addresses to connect to: port 0, which means any free port, is refused, and so is a
+// wildcard.
 absl::StatusOr<std::vector<HostPort>> ParseReachableAddresses(absl::string_view text);
+
+// Whether it stands for all addresses of a host: one can listen there, and be reached nowhere.
+bool IsWildcard(const HostPort& address);
+
+// Whether only its own host reaches it: by number, or as localhost.
+bool IsLoopback(const HostPort& address);
+
+// The same hosts, at any free port of each: text that ParseAddresses reads.
+std::string AtAnyPort(std::vector<HostPort> addresses);
 
 // Text that ParseAddress reads back to `address`, and that gRPC can connect to.
 std::string ToString(const HostPort& address);

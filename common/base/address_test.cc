@@ -123,5 +123,33 @@ TEST(ReachableAddressesTest, HaveAPort) {
                       "found \"10.0.0.7\", expected HOST:PORT, such as 127.0.0.1:29500"));
 }
 
+TEST(ReachableAddressesTest, AreNoWildcards) {
+  for (const char* wildcard : {"0.0.0.0", "[::]", "[0:0::0]", "[::ffff:0.0.0.0]"}) {
+    const std::string text = absl::StrCat(wildcard, ":29500");
+    EXPECT_THAT(ParseReachableAddresses(text),
+                IsError(absl::StatusCode::kInvalidArgument,
+                        absl::StrCat("found \"", text,
+                                     "\", expected a name or address that others can connect to")));
+  }
+  for (const char* one : {"0.0.0.1:1", "[::1]:1", "[::ffff:10.0.0.0]:1", "any:1"}) {
+    EXPECT_THAT(ParseReachableAddresses(one), IsOk()) << one;
+  }
+}
+
+TEST(AddressTest, LoopbackIsReachedByItsOwnHostAlone) {
+  for (const char* own : {"127.0.0.1", "127.0.1.1", "::1", "::ffff:127.0.0.1", "LocalHost"}) {
+    EXPECT_TRUE(IsLoopback({own, 1})) << own;
+  }
+  for (const char* other : {"128.0.0.1", "10.127.0.1", "::", "::2", "fe80::1%lo", "127.example"}) {
+    EXPECT_FALSE(IsLoopback({other, 1})) << other;
+  }
+}
+
+TEST(AddressTest, TheSameHostsAtAnyPort) {
+  const auto at_any_port = [](const char* text) { return AtAnyPort(*ParseAddresses(text)); };
+  EXPECT_EQ(at_any_port("node-7:29500"), "node-7:0");
+  EXPECT_EQ(at_any_port("[fd00::1]:29500,[fd01::1]:1"), "[fd00::1]:0,[fd01::1]:0");
+}
+
 }  // namespace
 }  // namespace rubato

@@ -1,11 +1,14 @@
 #include "common/job/contradictions.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/address.h"
@@ -74,9 +77,16 @@ class Checks {
   }
 
   void CheckAddress() {
-    const absl::Status status = ParseAddresses(job_.cluster().address()).status();
-    if (!status.ok() && Sound({"cluster.address"})) {
-      report_.Add("cluster.address", std::string(status.message()));
+    const absl::StatusOr<std::vector<HostPort>> hosts = ParseAddresses(job_.cluster().address());
+    if (!Sound({"cluster.address"})) return;
+    if (!hosts.ok()) {
+      report_.Add("cluster.address", std::string(hosts.status().message()));
+    } else if (std::any_of(hosts->begin(), hosts->end(), IsWildcard)) {
+      report_.Add("cluster.address",
+                  absl::StrCat("found \"", job_.cluster().address(),
+                               "\", all addresses of a host; expected one by which the others "
+                               "reach it (--listen and --advertise of rubato-server let it listen "
+                               "at all)"));
     }
   }
 

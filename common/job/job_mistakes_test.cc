@@ -312,6 +312,14 @@ TEST(JobMistakesTest, OneWrongLine) {
        "4:31: cluster.workers.max: found 1, expected at least start, which is 2"},
       {"cluster: {address: localhost}",
        "4:11: cluster.address: found \"localhost\", expected HOST:PORT, such as 127.0.0.1:29500"},
+      {"cluster: {address: \"0.0.0.0:29500\"}",
+       "4:11: cluster.address: found \"0.0.0.0:29500\", all addresses of a host; expected one by "
+       "which the others reach it (--listen and --advertise of rubato-server let it listen at "
+       "all)"},
+      {"cluster: {address: \"[::1]:1,[::]:1\"}",
+       "4:11: cluster.address: found \"[::1]:1,[::]:1\", all addresses of a host; expected one by "
+       "which the others reach it (--listen and --advertise of rubato-server let it listen at "
+       "all)"},
       {"data: {format: glyphs, normalize: {mean: [0.5, 0.5], std: [0.5]}}",
        "5:54: data.normalize.std: found 1 number, expected as many as mean has, which is 2"},
   };

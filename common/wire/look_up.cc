@@ -1,6 +1,7 @@
 #include "common/wire/look_up.h"
 
 #include <netdb.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +14,15 @@ namespace rubato {
 namespace {
 
 constexpr size_t kMostAtOnce = 64;
+
+// The kernel lets nobody listen at an address that it does not have.
+bool IsOfThisMachine(const Place& place) {
+  const int fd = socket(place.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const bool is_bound = bind(fd, place.socket_address(), place.size) == 0;
+  close(fd);
+  return is_bound;
+}
 
 }  // namespace
 
@@ -48,6 +58,16 @@ std::vector<absl::StatusOr<std::vector<Place>>> LookUpAll(
   run();
   for (std::thread& thread : threads) thread.join();
   return found;
+}
+
+absl::StatusOr<bool> AreOfThisMachine(const std::vector<HostPort>& hosts) {
+  for (HostPort host : hosts) {
+    host.port = 0;  // its own may be in use
+    const absl::StatusOr<std::vector<Place>> places = LookUp(host);
+    if (!places.ok() && !absl::IsNotFound(places.status())) return places.status();
+    if (!places.ok() || std::none_of(places->begin(), places->end(), IsOfThisMachine)) return false;
+  }
+  return true;
 }
 
 }  // namespace rubato

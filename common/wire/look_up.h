@@ -33,6 +33,9 @@ std::vector<absl::StatusOr<std::vector<Place>>> LookUpAll(
     const std::vector<HostPort>& hosts,
     const std::function<absl::StatusOr<std::vector<Place>>(const HostPort&)>& look_up = LookUp);
 
+// Whether each of `hosts` is, or stands for, an address of this machine. Unavailable as LookUp.
+absl::StatusOr<bool> AreOfThisMachine(const std::vector<HostPort>& hosts);
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_WIRE_LOOK_UP_H_

@@ -50,5 +50,15 @@ TEST(LookUpTest, AnAddressStandsForItself) {
   EXPECT_EQ(found->size(), 1);
 }
 
+// 192.0.2.0/24 is for documentation (RFC 5737), and `.invalid` is no name's end (RFC 6761).
+TEST(LookUpTest, TellsThisMachineFromOthers) {
+  const HostPort own{"127.0.0.1", 1}, other{"192.0.2.1", 1}, nobody{"nobody.invalid", 1};
+  EXPECT_TRUE(*AreOfThisMachine({own}));
+  EXPECT_FALSE(*AreOfThisMachine({other}));
+  EXPECT_FALSE(*AreOfThisMachine({own, other}));
+  const absl::StatusOr<bool> named = AreOfThisMachine({nobody});  // unless no name server answers
+  EXPECT_TRUE(named.ok() ? !*named : absl::IsUnavailable(named.status()));
+}
+
 }  // namespace
 }  // namespace rubato

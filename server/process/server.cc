@@ -1,5 +1,6 @@
 #include "server/process/server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "common/job/job.h"
 #include "common/wire/control_client.h"
 #include "common/wire/heartbeat.h"
+#include "common/wire/look_up.h"
 #include "server/process/checkpoint_request.h"
 #include "server/process/coordinator_server.h"
 #include "server/process/shard_host.h"
@@ -208,11 +210,33 @@ absl::Status ShardTerm::Serve(const std::string& listen) {
   return status;
 }
 
+// Where a shard listens: as it is told, or beside the coordinator, if that is on this machine.
+// InvalidArgument if others would not reach it there.
+absl::StatusOr<std::string> FindListen(const proto::Job& job, const ServerOptions& options) {
+  const bool is_told = !options.listen.empty();
+  const std::string& coordinator = job.cluster().address();
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<HostPort> head, ParseAddresses(coordinator));
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<HostPort> listen,
+                          ParseAddresses(is_told ? options.listen : AtAnyPort(head)));
+  // Who gives an address to advertise may have a tunnel behind it.
+  const bool is_local =
+      options.advertise.empty() && std::any_of(listen.begin(), listen.end(), IsLoopback);
+  if (is_told && !is_local) return options.listen;
+  RUBATO_ASSIGN_OR_RETURN(const bool is_beside, AreOfThisMachine(head));
+  if (is_beside) return is_told ? options.listen : AtAnyPort(head);
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--listen: found %s, expected the HOST:PORT by which others reach shard %d: "
+      "cluster.address, %s, is of another machine",
+      is_told ? absl::StrCat("\"", options.listen, "\", which only this machine reaches")
+              : "nothing",
+      options.shard, coordinator));
+}
+
 // Takes part in the job's terms, one after the other, at the same address.
 absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
                       const std::string& job_digest, const Log& log, SignalWatcher* signals) {
   constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
-  std::string listen = options.listen.empty() ? "127.0.0.1:0" : options.listen;
+  RUBATO_ASSIGN_OR_RETURN(std::string listen, FindListen(job, options));
   absl::Status lost;  // why it takes part again
   absl::Time give_up = absl::InfiniteFuture();
   uint32_t last_term = 0;
@@ -245,6 +269,21 @@ absl::Status CheckAddresses(absl::string_view flag, const std::string& text,
   const absl::Status status = text.empty() ? absl::OkStatus() : parse(text).status();
   if (status.ok()) return status;
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", status.message()));
+}
+
+// A shard tells others where it listens, unless it is told what to tell.
+absl::Status CheckAdvertised(const ServerOptions& options) {
+  RUBATO_RETURN_IF_ERROR(CheckAddresses("--listen", options.listen, ParseAddresses));
+  RUBATO_RETURN_IF_ERROR(CheckAddresses("--advertise", options.advertise, ParseReachableAddresses));
+  if (options.coordinator || options.listen.empty() || !options.advertise.empty()) {
+    return absl::OkStatus();
+  }
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<HostPort> listen, ParseAddresses(options.listen));
+  if (std::none_of(listen.begin(), listen.end(), IsWildcard)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--listen: found \"", options.listen,
+                   "\", all addresses of this host, expected beside it --advertise HOST:PORT, by "
+                   "which others reach the shard"));
 }
 
 absl::Status RunCoordinator(const proto::Job& job, ServerOptions options,
@@ -292,8 +331,7 @@ absl::Status RunServer(const proto::Job& job, const ServerOptions& options,
         absl::StrFormat("--shard: found %d, expected 0 to %d: cluster.servers is %d", options.shard,
                         servers - 1, servers));
   }
-  RUBATO_RETURN_IF_ERROR(CheckAddresses("--listen", options.listen, ParseAddresses));
-  RUBATO_RETURN_IF_ERROR(CheckAddresses("--advertise", options.advertise, ParseReachableAddresses));
+  RUBATO_RETURN_IF_ERROR(CheckAdvertised(options));
   const Log log(options.coordinator ? "coordinator" : "server", options.shard,
                 static_cast<LogLevel>(job.log().level()),
                 static_cast<LogFormat>(job.log().format()));

@@ -25,9 +25,10 @@ struct ServerOptions {
   // Coordinates the job (cluster.dedicated_coordinator) instead of serving a shard.
   bool coordinator = false;
   // Where the process listens, HOST:PORT; port 0 is any free one. The one that coordinates listens
-  // at cluster.address unless told otherwise, the others at any free port of loopback.
+  // at cluster.address unless told otherwise, the others at any free port of the host in it.
   std::string listen;
-  // What others are told to connect to; the address that it listens at if empty.
+  // What others are told to connect to; the address that it listens at if empty, which must be one
+  // that they reach.
   std::string advertise;
   // Of the one that coordinates: a folder for the run's files, made if need be; a new one under
   // runs/ if empty.
