@@ -47,11 +47,13 @@ bool HasIpv6() {
   return true;
 }
 
-std::string WhyNot(int error) {
+std::string WhyNot(int error, const std::string& host) {
   if (error == EADDRNOTAVAIL) return "the address is not of this machine";
   if (error == EADDRINUSE) {
-    return "the port is in use (by another job? cluster.address, or --listen of a server, sets "
-           "another; port 0 takes any free one: --set cluster.address=127.0.0.1:0)";
+    return absl::StrCat(
+        "the port is in use (by another job? cluster.address, or --listen of a server, sets "
+        "another; port 0 takes any free one: --set cluster.address=",
+        ToString({host, 0}), ")");
   }
   return std::strerror(error);
 }
@@ -113,7 +115,7 @@ std::string Acceptor::Bind(HostPort* place) {
     }
     if (fd < 0 || bind(fd, address->ai_addr, address->ai_addrlen) != 0 ||
         listen(fd, SOMAXCONN) != 0) {
-      if (why.empty()) why = WhyNot(errno);
+      if (why.empty()) why = WhyNot(errno, place->host);
       if (fd >= 0) close(fd);
       continue;
     }

@@ -155,9 +155,12 @@ TEST_F(AcceptorTest, WhereThereIsNoIpv6AllAddressesAreThoseOfIpv4) {
 }
 
 TEST_F(AcceptorTest, SaysWhyNobodyCanListen) {
-  Start("127.0.0.1");
+  Start("127.0.0.2");
   EXPECT_THAT(Acceptor::Listen(acceptor_->places()).status(),
-              IsError(absl::StatusCode::kUnavailable, HasSubstr("in use")));
+              IsError(absl::StatusCode::kUnavailable,
+                      HasSubstr("in use (by another job? cluster.address, or --listen of a server, "
+                                "sets another; port 0 takes any free one: --set "
+                                "cluster.address=127.0.0.2:0)")));
   EXPECT_THAT(Acceptor::Listen({{"192.0.2.1", 0}}).status(),
               IsError(absl::StatusCode::kUnavailable, HasSubstr("not of this machine")));
   EXPECT_THAT(Acceptor::Listen({{"nowhere.invalid", 0}}).status(),
