@@ -174,6 +174,8 @@ class Coordinator {
 
   // The beginning.
   void Gather();
+  // What is waited for while the processes of the job gather.
+  std::string AwaitedAtStart() const;
   // That no shard takes for ever to read its part of the checkpoint.
   void CheckReaders();
   // Whether the job has what it begins with; sees to it.

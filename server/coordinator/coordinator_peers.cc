@@ -308,8 +308,8 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   if (gathers) {
     Gather();
     if (!is_over_ && starting_.state() == Starting::State::kGathering) {
-      out_.push_back(Log{absl::StrCat(Describe(*peer), " is here; waiting for ",
-                                      registry_.Missing(starting_.wanted()))});
+      out_.push_back(
+          Log{absl::StrCat(Describe(*peer), " is here; waiting for ", AwaitedAtStart())});
     }
   } else {
     if (is_training()) change_.AddReason(absl::StrCat(Describe(*peer), " joins"));

@@ -54,6 +54,9 @@ TEST_F(ScriptTest, FetchesTheValuesOfOneWorkerPieceByPieceBeforeTheFirstView) {
   EXPECT_EQ(Asked(2), std::make_pair(int64_t{0}, kValuesOfPiece));
   EXPECT_THAT(sent_[3], IsEmpty());
   EXPECT_THAT(sent_[1], IsEmpty()) << "shards hear of a view when the values are here";
+  EXPECT_THAT(logs_.back(), HasSubstr(" is here; waiting for the values that the job begins with"));
+  EXPECT_THAT(coordinator_->Status(now_).waits(),
+              ElementsAre("the start waits for the values that the job begins with, of a worker"));
 
   Receive(2, Piece(0, kValuesOfPiece));
   ASSERT_EQ(saves_.size(), 1u);

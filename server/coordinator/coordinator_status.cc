@@ -104,7 +104,7 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
   if (starting_.state() == Starting::State::kGathering && !is_over_) {
     status.set_stopped(lasting_.stop());
     status.add_waits(absl::StrCat(before_.term() > 1 ? "going on" : "the start", " waits for ",
-                                  registry_.Missing(starting_.wanted())));
+                                  AwaitedAtStart()));
     for (const int shard : registry_.MissingShards()) status.add_missing_shards(shard);
     if (before_.has_lost_shard()) status.set_lost_shard(before_.lost_shard());
   }
@@ -116,6 +116,11 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
     AddTest(*test, IsScript(job_), status.mutable_last_test());
   AddWaits(now, &status);
   return status;
+}
+
+std::string Coordinator::AwaitedAtStart() const {
+  const std::string missing = registry_.Missing(starting_.wanted());
+  return missing.empty() ? "the values that the job begins with, of a worker" : missing;
 }
 
 void Coordinator::AddWaits(absl::Time now, proto::JobStatus* status) const {
