@@ -267,9 +267,8 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
     }
     return PublishCheckpoint(folder_.CheckpointFolder(), temporary, manifest, job_yaml_, flushes);
   }();
-  // Not each time: there is seldom anything.
   snapshot_ = snapshot;
-  if (flushes || !path.ok()) RemoveLeftParts();
+  RemoveLeftParts();
   if (!path.ok() && folder_.IsRemoved()) return gone;
   // It is another file that is missing: older checkpoints are there.
   if (absl::IsNotFound(path.status())) return absl::UnavailableError(path.status().message());

@@ -266,6 +266,14 @@ TEST_F(RunFilesTest, WhatIsNotKeptIsWrittenOver) {
   EXPECT_LE(std::distance(fs::directory_iterator(folder_ + "/checkpoints"), {}), 2);
 }
 
+// Numbers of snapshots are left out where the next one has begun before, or comes to nothing.
+TEST_F(RunFilesTest, WhatNoneIsWrittenOverDoesNotStay) {
+  for (int64_t step = 2; step <= 40; step += 2) {
+    RUBATO_ASSERT_OK(Write(step));
+    EXPECT_LE(std::distance(fs::directory_iterator(files_->parts_folder()), {}), 2) << step;
+  }
+}
+
 // As on arrival: the end may have the contributions of the checkpoint before.
 TEST_F(RunFilesTest, OneThatTakesAnothersPlaceIsOnTheDiskBeforeIt) {
   RUBATO_ASSERT_OK(Write(1));
