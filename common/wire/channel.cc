@@ -7,10 +7,13 @@
 #include <sys/resource.h>
 
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/address.h"
 #include "common/base/lease.h"
@@ -41,12 +44,39 @@ absl::Status WhyNoHandshake(absl::string_view said) {
         "the server asks for no certificate, and this process has one: give it the job's, too, or "
         "unset RUBATO_CERTIFICATES here");
   }
-  if (absl::StrContains(said, "Socket closed")) {
+  if (absl::StrContains(said, "Trying to connect an http1.x server")) {
+    return absl::UnavailableError("the server is none of Rubato's: it speaks HTTP/1");
+  }
+  // By a reset, where it has not read all that it was sent.
+  if (absl::StrContains(said, "Socket closed") ||
+      absl::StrContains(said, "Connection reset by peer")) {
     return absl::UnavailableError(
         "the server closes the connection as it begins: it is ending, or wants a certificate other "
         "than this process has (RUBATO_CERTIFICATES)");
   }
   return absl::OkStatus();
+}
+
+// How a connection has ended, in gRPC's words and in ours; others stay as they are.
+std::string InOurWords(absl::string_view said) {
+  constexpr std::pair<absl::string_view, absl::string_view> kEnds[] = {
+      {"keepalive watchdog timeout", "it has not answered for almost cluster.lease"},
+      {"Cancelling all calls", "it has ended all calls"},
+      {"Socket closed", "it has closed the connection"},
+      {"Connection reset by peer", "its connection was reset"},
+      {"Connection timed out", "its connection timed out"},
+      {"Broken pipe", "its connection is broken"},
+  };
+  absl::string_view end = said;
+  if (!absl::ConsumePrefix(&end, "recvmsg:")) absl::ConsumePrefix(&end, "sendmsg:");
+  for (const auto& [theirs, ours] : kEnds) {
+    if (end == theirs) return std::string(ours);
+  }
+  const size_t why = said.rfind(": ");
+  if (absl::StartsWith(said, "DNS resolution failed") && why != absl::string_view::npos) {
+    return absl::StrCat("its name is not known here (", said.substr(why + 2), ")");
+  }
+  return std::string(said);
 }
 
 }  // namespace
@@ -154,8 +184,9 @@ bool IsFromConnecting(absl::string_view message) {
 
 absl::Status FromGrpc(const grpc::Status& status) {
   const std::string& said = status.error_message();
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && IsFromConnecting(said)) {
-    if (const absl::Status why = WhyNoHandshake(said); !why.ok()) return why;
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    const absl::Status why = IsFromConnecting(said) ? WhyNoHandshake(said) : absl::OkStatus();
+    return why.ok() ? absl::UnavailableError(InOurWords(said)) : why;
   }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), said);
 }

@@ -105,7 +105,8 @@ gpr_timespec DeadlineIn(absl::Duration after);
 
 // The same code and message. But if the connection failed because one end refused the other's
 // certificate, Unauthenticated with a sentence that says so; if that is only possible, Unavailable
-// with such a sentence.
+// with such a sentence. How a connection ended is said in words for people, as far as they are
+// known.
 absl::Status FromGrpc(const grpc::Status& status);
 // The same code and message.
 grpc::Status ToGrpc(const absl::Status& status);

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/lease.h"
@@ -104,6 +105,29 @@ TEST(ChannelTest, BothEndsTakeALargeBlockInOneFrameOfHttp2) {
        {ChannelArgumentsOf(ConnectionOptions()), ServerArgumentsOf(ConnectionOptions())}) {
     EXPECT_GT(ValueOf(arguments, GRPC_ARG_HTTP2_MAX_FRAME_SIZE), kLargestBlock);
   }
+}
+
+// What the kernel and gRPC say of a connection that has ended.
+TEST(FromGrpcTest, HowAConnectionEndedIsSaidForPeople) {
+  const std::pair<const char*, const char*> kSaid[] = {
+      {"keepalive watchdog timeout", "it has not answered for almost cluster.lease"},
+      {"Cancelling all calls", "it has ended all calls"},
+      {"Socket closed", "it has closed the connection"},
+      {"recvmsg:Connection reset by peer", "its connection was reset"},
+      {"recvmsg:Connection timed out", "its connection timed out"},
+      {"sendmsg:Broken pipe", "its connection is broken"},
+      {"DNS resolution failed for nobody.test:1: C-ares status is not ARES_SUCCESS qtype=A "
+       "name=nobody.test is_balancer=0: Domain name not found",
+       "its name is not known here (Domain name not found)"},
+      {"the training is over", "the training is over"},
+      {"recvmsg:what nobody knows", "recvmsg:what nobody knows"},
+  };
+  for (const auto& [said, told] : kSaid) {
+    EXPECT_EQ(FromGrpc(grpc::Status(grpc::StatusCode::UNAVAILABLE, said)),
+              absl::UnavailableError(told));
+  }
+  EXPECT_EQ(FromGrpc(grpc::Status(grpc::StatusCode::INTERNAL, "Socket closed")),
+            absl::InternalError("Socket closed"));
 }
 
 }  // namespace

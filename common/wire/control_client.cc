@@ -92,12 +92,13 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
   std::string why_not;
   const auto reach = [&]() -> absl::Status {
     look_again();
-    why_not.clear();
     if (!channel->WaitForConnected(DeadlineIn(kTry))) {
       const absl::Status why = WhyNotConnected(channel);
-      why_not = std::string(why.message());
+      // A new channel, or one that is trying, has nothing to say yet.
+      if (!why.message().empty()) why_not = std::string(why.message());
       return why;
     }
+    why_not.clear();
     if (!caller.has_value()) return absl::OkStatus();
     return SayHello(channel, deadline - MonotonicNow(), cancelled, &*caller);
   };
@@ -260,8 +261,9 @@ void ControlClient::Run() {
     callbacks_.on_message(message);
     return;
   }
-  callbacks_.on_failure(StoppedByOthers(absl::UnavailableError(absl::StrCat(
-      name_, " is gone", status.error_message().empty() ? "" : ": ", status.error_message()))));
+  const std::string why(FromGrpc(status).message());
+  callbacks_.on_failure(StoppedByOthers(
+      absl::UnavailableError(absl::StrCat(name_, " is gone", why.empty() ? "" : ": ", why))));
 }
 
 std::string ProcessDescription() {

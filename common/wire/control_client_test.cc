@@ -95,6 +95,41 @@ TEST_F(ControlClientTest, AHostWhoseNameStandsForNothingIsGone) {
               testing::ElementsAre(Reach::kGone));
 }
 
+// Ends the first connection as who wants a certificate does, before or after it has read what it
+// was sent, or as a server of HTTP/1. Then a new channel, to whoever takes connections there by
+// now, has nothing to tell of.
+TEST(ConnectTest, WhatAServerHasSaidIsToldAlsoIfItThenSaysNothing) {
+  enum class End { kReset, kClose, kAnswer };
+  constexpr char kCloses[] = "the server closes the connection as it begins: it is ending, or wa";
+  const std::pair<End, const char*> kEnds[] = {{End::kReset, kCloses},
+                                               {End::kClose, kCloses},
+                                               {End::kAnswer, "the server is none of Rubato's"}};
+  for (const auto& [end, says] : kEnds) {
+    const int listener = ListenMutely(/*port=*/0);
+    sockaddr_in address = {};
+    socklen_t size = sizeof address;
+    ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    int caller = -1;
+    std::thread closes([&, end = end] {
+      char byte;
+      caller = accept(listener, nullptr, nullptr);
+      recv(caller, &byte, 1, MSG_PEEK);
+      constexpr absl::string_view kBad = "HTTP/1.0 400 Bad Request\r\n\r\n";
+      if (end == End::kAnswer) send(caller, kBad.data(), kBad.size(), 0);
+      end == End::kReset ? close(caller) : shutdown(caller, SHUT_WR);
+    });
+    EXPECT_THAT(ControlClient::Connect(
+                    absl::StrCat("127.0.0.2:", ntohs(address.sin_port)), absl::Seconds(3),
+                    proto::Registration(), [] { return false; }, ConnectionOptions())
+                    .status(),
+                IsError(absl::StatusCode::kDeadlineExceeded,
+                        testing::HasSubstr(absl::StrCat("within 3s: ", says))));
+    closes.join();
+    if (end != End::kReset) close(caller);
+    close(listener);
+  }
+}
+
 // A coordinator that listens to one peer and says nothing.
 class Listening : public proto::Coordination::Service {
  public:
