@@ -144,6 +144,39 @@ TEST_F(SecurityTest, AKeyOpensWhatItsRoleMayDo) {
   ExpectUndisturbedEnd();
 }
 
+// The address of a run that was killed is another's by now.
+TEST_F(SecurityTest, ARunAtWhoseAddressAnotherAnswersIsNotTheNewestThatRuns) {
+  for (const char* mode : {"token", "none"}) {
+    const std::string run = absl::StrCat(mode, "/runs/new"), dead = absl::StrCat(mode, "/runs/old");
+    fs::create_directories(Path(run));
+    Process& train = StartTrain(run, {kForever, absl::StrCat("security.mode=", mode)});
+    ASSERT_TRUE(AwaitTraining(run, train));
+    const std::string address = AwaitAddress(run, train);
+    fs::create_directory(Path(dead));
+    Write(absl::StrCat(dead, "/address"), address);
+    const auto ask = [&](const Arguments& arguments) {
+      Arguments all = {"/usr/bin/env", "-C", mode, fs::absolute("tools/rubato")};
+      all.insert(all.end(), arguments.begin(), arguments.end());
+      return Start(all).Wait();
+    };
+    // Of a job with a key, and of an open one.
+    for (const std::string& token :
+         {JobKey::DrawSecret().Of(Role::kOperator)->ToText(), std::string(32, 'a')}) {
+      Write(absl::StrCat(dead, "/token"), token);
+      fs::remove(Path(absl::StrCat(mode, "/runs/latest")));
+      fs::create_symlink("old", Path(absl::StrCat(mode, "/runs/latest")));
+      const Process::Result named = ask({"checkpoint", "runs/old"});
+      EXPECT_EQ(named.code, 2) << named.err;
+      const Process::Result checkpoint = ask({"checkpoint"});
+      EXPECT_EQ(checkpoint.code, 0) << checkpoint.err;
+      EXPECT_EQ(ask({"status"}).code, 0);
+    }
+    const Process::Result stop = ask({"stop"});
+    EXPECT_EQ(stop.code, 0) << stop.err;
+    EXPECT_EQ(train.Wait().code, 0);
+  }
+}
+
 TEST_F(SecurityTest, OnlyTheOwnerMayReadTheKeysAndNoLogHasThem) {
   StartRun("400");
   for (const char* file : {"run/token", "run/worker-key"}) {

@@ -119,7 +119,7 @@ absl::StatusOr<Credentials> FindCertificates(const RunFolder& folder, bool is_of
 struct Peer {
   RunFolder folder;
   std::string address;  // of its coordinator
-  std::shared_ptr<grpc::Channel> channel;
+  std::shared_ptr<grpc::Channel> channel = nullptr;
 };
 
 std::string Silence(const std::string& address, absl::Duration timeout) {
@@ -128,10 +128,20 @@ std::string Silence(const std::string& address, absl::Duration timeout) {
                       ": it is frozen, or cannot be reached from here");
 }
 
+// What is asked. `key` is shown if it is not null.
+struct Question {
+  proto::CommandRequest request;
+  absl::Duration timeout;
+  absl::Time deadline;
+  const JobKey* key;
+
+  bool changes() const { return request.kind() != proto::CommandRequest::KIND_STATUS; }
+};
+
 // The run in `folder`; `address`, if not empty, is that of its coordinator.
 absl::StatusOr<Peer> ConnectTo(RunFolder folder, bool is_of_folder, const std::string& address,
-                               absl::Time deadline, absl::Duration timeout) {
-  Peer peer{std::move(folder), address, nullptr};
+                               const Question& question) {
+  Peer peer{std::move(folder), address};
   if (address.empty()) {
     RUBATO_ASSIGN_OR_RETURN(peer.address, AddressOf(peer.folder));
   } else if (const absl::Status status = ParseAddresses(address).status(); !status.ok()) {
@@ -141,17 +151,76 @@ absl::StatusOr<Peer> ConnectTo(RunFolder folder, bool is_of_folder, const std::s
   RUBATO_ASSIGN_OR_RETURN(connection_options.credentials,
                           FindCertificates(peer.folder, is_of_folder));
   peer.channel = MakeChannel(peer.address, connection_options);
-  const Connection connection = Connect(*peer.channel, deadline);
+  const Connection connection = Connect(*peer.channel, question.deadline);
   if (connection == Connection::kSilence) {
-    return absl::DeadlineExceededError(Silence(peer.address, timeout));
+    return absl::DeadlineExceededError(Silence(peer.address, question.timeout));
   }
-  if (connection == Connection::kRefused) {
-    return absl::UnavailableError(absl::StrCat(
-        "nobody answers at ", peer.address, ": ",
-        address.empty() ? absl::StrCat("the run ", peer.folder.path(), " is over, or was killed")
-                        : "does the coordinator of the job listen there?"));
+  if (connection == Connection::kMade) return peer;
+  return absl::UnavailableError(absl::StrCat(
+      "nobody answers at ", peer.address, ": ",
+      address.empty() ? absl::StrCat("the run ", peer.folder.path(), " is over, or was killed")
+                      : "does the coordinator of the job listen there?"));
+}
+
+// The answer of the run in `folder`; `address`, if not empty, is that of its coordinator. Sets
+// `is_over` if the run is not there any more: nobody answers at its address, or another job.
+absl::StatusOr<proto::CommandReply> Ask(RunFolder folder, bool is_of_folder,
+                                        const std::string& address, const Question& question,
+                                        bool* is_over) {
+  const absl::StatusOr<Peer> peer = ConnectTo(std::move(folder), is_of_folder, address, question);
+  *is_over = !peer.ok() && !absl::IsDeadlineExceeded(peer.status());
+  RUBATO_RETURN_IF_ERROR(peer.status());
+  Pass pass;
+  if (question.key != nullptr) {
+    pass.key = *question.key;
+  } else {
+    RUBATO_ASSIGN_OR_RETURN(pass, FindPass(peer->folder, is_of_folder, question.changes()));
   }
-  return peer;
+  proto::CommandRequest request = question.request;
+  if (question.changes() && !pass.token.empty()) request.set_token(pass.token);
+  grpc::ClientContext context;
+  context.set_deadline(DeadlineIn(question.deadline - MonotonicNow()));
+  proto::CommandReply reply;
+  const absl::Status status = [&]() -> absl::Status {
+    if (pass.key.has_value()) {
+      // What may be done goes by the least that is needed.
+      RUBATO_ASSIGN_OR_RETURN(
+          const JobKey key,
+          pass.key->Of(pass.key->is_secret() ? Role::kOperator : pass.key->role()));
+      Caller caller(key);
+      RUBATO_RETURN_IF_ERROR(
+          SayHello(peer->channel, question.deadline - MonotonicNow(), nullptr, &caller));
+      context.AddMetadata(kCallerKey, caller.Show(kCommandMethod));
+    }
+    return FromGrpc(
+        proto::Coordination::NewStub(peer->channel)->Command(&context, request, &reply));
+  }();
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "the coordinator at ", peer->address, " has not answered within ",
+        absl::FormatDuration(question.timeout), ": it is busy or frozen",
+        question.changes()
+            ? "; whether it does what was asked is not known: `rubato status` will tell"
+            : ""));
+  }
+  if (absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status)) {
+    // Asking again does not help.
+    const bool has_shown = pass.key.has_value() || !pass.token.empty();
+    *is_over = has_shown && (absl::IsUnauthenticated(status) || !pass.token.empty());
+    return absl::FailedPreconditionError(
+        absl::StrCat(status.message(), has_shown ? ": that in " : "", has_shown ? pass.from : ""));
+  }
+  if (absl::IsUnavailable(status)) {
+    return absl::UnavailableError(
+        absl::StrCat("the coordinator at ", peer->address, ": ", status.message()));
+  }
+  if (!status.ok()) {
+    return absl::Status(
+        status.code(),
+        absl::StrCat(peer->address,
+                     " does not answer as the coordinator of a job does: ", status.message()));
+  }
+  return reply;
 }
 
 // The runs under runs/ that have said where they listen, and not that they are over; the newest
@@ -177,27 +246,32 @@ std::vector<RunFolder> RunsUnderWay() {
 // runs/latest if it runs, else the newest that does: one that has yet to begin, or that was given a
 // folder under runs/. What is over refuses at once. Who refuses after a while was frozen, and has
 // been killed meanwhile: another run is not meant then.
-absl::StatusOr<Peer> ConnectToNewest(absl::Time deadline, absl::Duration timeout) {
+absl::StatusOr<proto::CommandReply> AskNewest(const Question& question) {
   const absl::Time soon = MonotonicNow() + kAnswerTimeout;
-  const auto is_meant = [&](const absl::StatusOr<Peer>& peer) {
-    return peer.ok() || absl::IsDeadlineExceeded(peer.status()) || MonotonicNow() > soon;
+  bool is_over = false;
+  const auto ask = [&](RunFolder folder) {
+    absl::StatusOr<proto::CommandReply> reply =
+        Ask(std::move(folder), true, /*address=*/"", question, &is_over);
+    if (MonotonicNow() > soon) is_over = false;
+    return reply;
   };
   std::error_code error;
   const std::filesystem::path latest = std::filesystem::read_symlink("runs/latest", error);
-  const RunFolder first(error ? "runs/latest" : "runs/" + latest.string());
-  absl::StatusOr<Peer> peer = ConnectTo(first, true, "", deadline, timeout);
-  if (is_meant(peer)) return peer;
+  const absl::StatusOr<proto::CommandReply> first =
+      ask(RunFolder(error ? "runs/latest" : "runs/" + latest.string()));
+  if (!is_over) return first;
   for (RunFolder& folder : RunsUnderWay()) {
-    absl::StatusOr<Peer> other = ConnectTo(std::move(folder), true, "", deadline, timeout);
-    if (is_meant(other)) return other;
+    absl::StatusOr<proto::CommandReply> other = ask(std::move(folder));
+    if (!is_over) return other;
   }
-  if (absl::IsNotFound(peer.status()) && access("runs/latest", F_OK) != 0) {
+  if (absl::IsNotFound(first.status()) && access("runs/latest", F_OK) != 0) {
     return absl::NotFoundError(absl::StrCat(
         "found no run below ", std::filesystem::current_path(error).string(),
         ": go to the folder where `rubato train` was started, or name the run's folder"));
   }
-  return absl::Status(peer.status().code(), absl::StrCat(peer.status().message(),
-                                                         "; a run with --run-dir has to be named"));
+  return absl::Status(
+      first.status().code(),
+      absl::StrCat(first.status().message(), "; a run with --run-dir has to be named"));
 }
 
 }  // namespace
@@ -205,59 +279,11 @@ absl::StatusOr<Peer> ConnectToNewest(absl::Time deadline, absl::Duration timeout
 absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const std::string& address,
                                                 proto::CommandRequest request,
                                                 absl::Duration timeout, const JobKey* key) {
-  const absl::Time deadline = MonotonicNow() + timeout;
-  const bool is_of_folder = !run.empty() || address.empty();
-  RUBATO_ASSIGN_OR_RETURN(
-      const Peer peer, run.empty() && address.empty()
-                           ? ConnectToNewest(deadline, timeout)
-                           : ConnectTo(RunFolder(run.empty() ? "runs/latest" : run), is_of_folder,
-                                       address, deadline, timeout));
-  const bool changes = request.kind() != proto::CommandRequest::KIND_STATUS;
-  Pass pass;
-  if (key != nullptr) {
-    pass.key = *key;
-  } else {
-    RUBATO_ASSIGN_OR_RETURN(pass, FindPass(peer.folder, is_of_folder, changes));
-  }
-  if (changes && !pass.token.empty()) request.set_token(pass.token);
-  grpc::ClientContext context;
-  context.set_deadline(DeadlineIn(deadline - MonotonicNow()));
-  proto::CommandReply reply;
-  const absl::Status status = [&]() -> absl::Status {
-    if (pass.key.has_value()) {
-      // What may be done goes by the least that is needed.
-      RUBATO_ASSIGN_OR_RETURN(
-          const JobKey key,
-          pass.key->Of(pass.key->is_secret() ? Role::kOperator : pass.key->role()));
-      Caller caller(key);
-      RUBATO_RETURN_IF_ERROR(SayHello(peer.channel, deadline - MonotonicNow(), nullptr, &caller));
-      context.AddMetadata(kCallerKey, caller.Show(kCommandMethod));
-    }
-    return FromGrpc(proto::Coordination::NewStub(peer.channel)->Command(&context, request, &reply));
-  }();
-  if (absl::IsDeadlineExceeded(status)) {
-    return absl::DeadlineExceededError(absl::StrCat(
-        "the coordinator at ", peer.address, " has not answered within ",
-        absl::FormatDuration(timeout), ": it is busy or frozen",
-        changes ? "; whether it does what was asked is not known: `rubato status` will tell" : ""));
-  }
-  if (absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status)) {
-    // Asking again does not help.
-    const bool has_shown = pass.key.has_value() || !pass.token.empty();
-    return absl::FailedPreconditionError(
-        absl::StrCat(status.message(), has_shown ? ": that in " : "", has_shown ? pass.from : ""));
-  }
-  if (absl::IsUnavailable(status)) {
-    return absl::UnavailableError(
-        absl::StrCat("the coordinator at ", peer.address, ": ", status.message()));
-  }
-  if (!status.ok()) {
-    return absl::Status(
-        status.code(),
-        absl::StrCat(peer.address,
-                     " does not answer as the coordinator of a job does: ", status.message()));
-  }
-  return reply;
+  const Question question{std::move(request), timeout, MonotonicNow() + timeout, key};
+  if (run.empty() && address.empty()) return AskNewest(question);
+  bool is_over;
+  return Ask(RunFolder(run.empty() ? "runs/latest" : run), /*is_of_folder=*/!run.empty(), address,
+             question, &is_over);
 }
 
 absl::StatusOr<proto::CommandRequest> SwitchRequest(absl::string_view mode) {
