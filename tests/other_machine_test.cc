@@ -66,7 +66,8 @@ TEST_F(OtherMachineTest, StatusAndSwitchReachAJobByItsAddress) {
   for (const Arguments& arguments : {status, change}) {
     result = Rubato(there(), arguments);
     EXPECT_EQ(result.code, 2);
-    EXPECT_THAT(result.err, HasSubstr("the caller has shown no key"));
+    EXPECT_THAT(result.err,
+                HasSubstr(" asks for a key, and this process has none: give it the run's token"));
   }
   const std::string token = ReadText(Path("run/token"));
   const auto with_token = [&](const Arguments& arguments) {

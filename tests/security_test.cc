@@ -144,6 +144,31 @@ TEST_F(SecurityTest, AKeyOpensWhatItsRoleMayDo) {
   ExpectUndisturbedEnd();
 }
 
+// Who asks is told what it lacks, or has and should not.
+TEST_F(SecurityTest, WhoAsksWithAnotherPassIsToldWhatIsWanted) {
+  StartRun("1000000");
+  const auto ask = [&](const Arguments& environment) {
+    Arguments all = {"/usr/bin/env", "-u", "RUBATO_KEY"};
+    all.insert(all.end(), environment.begin(), environment.end());
+    all.insert(all.end(), {fs::absolute("tools/rubato"), "status", "--address", address_});
+    return Start(all).Wait();
+  };
+  Process::Result result = ask({});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.err,
+            absl::StrCat("error: the coordinator at ", address_,
+                         " asks for a key, and this process has none: give it the run's token "
+                         "(RUBATO_TOKEN) or the job's key (RUBATO_KEY or RUBATO_KEY_FILE)\n"));
+  result = ask({"RUBATO_TOKEN=abc"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.err, absl::StrCat("error: RUBATO_TOKEN: not a key, and the coordinator at ",
+                                     address_, " asks for one\n"));
+  EXPECT_EQ(Start({"tools/rubato", "certificates", "--out", "certificates"}).Wait().code, 0);
+  result = ask({"RUBATO_CERTIFICATES=certificates/operator"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr(": the server asks for no certificate, and this process has"));
+}
+
 // The address of a run that was killed is another's by now.
 TEST_F(SecurityTest, ARunAtWhoseAddressAnotherAnswersIsNotTheNewestThatRuns) {
   for (const char* mode : {"token", "none"}) {
@@ -210,7 +235,18 @@ TEST_F(ClusterTest, ByMtlsAJobHasTheSameBitsAndStrangersNoWord) {
                   fs::absolute("tools/rubato"), "stop", "--address", address})
         .Wait();
   };
-  EXPECT_NE(ask("").code, 0);
+  status = ask("");
+  EXPECT_EQ(status.code, 1);
+  const std::string closes =
+      absl::StrCat("error: the coordinator at ", address,
+                   ": the server closes the connection as it begins: it is ending, or wants a "
+                   "certificate other than this process has (RUBATO_CERTIFICATES)\n");
+  EXPECT_EQ(status.err, closes);
+  EXPECT_EQ(Start({"/usr/bin/env", absl::StrCat("RUBATO_TOKEN=", kTestSecret),
+                   fs::absolute("tools/rubato"), "status", "--address", address})
+                .Wait()
+                .err,
+            closes);
   status = ask("run/certificates/worker");
   EXPECT_EQ(status.code, 2) << status.err;
   EXPECT_THAT(status.err, HasSubstr("needs the operator's key or certificate"));

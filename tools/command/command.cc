@@ -120,6 +120,7 @@ struct Peer {
   RunFolder folder;
   std::string address;  // of its coordinator
   std::shared_ptr<grpc::Channel> channel = nullptr;
+  bool is_tls = false;
 };
 
 std::string Silence(const std::string& address, absl::Duration timeout) {
@@ -150,12 +151,18 @@ absl::StatusOr<Peer> ConnectTo(RunFolder folder, bool is_of_folder, const std::s
   ConnectionOptions connection_options;
   RUBATO_ASSIGN_OR_RETURN(connection_options.credentials,
                           FindCertificates(peer.folder, is_of_folder));
+  peer.is_tls = connection_options.credentials.is_tls();
   peer.channel = MakeChannel(peer.address, connection_options);
   const Connection connection = Connect(*peer.channel, question.deadline);
   if (connection == Connection::kSilence) {
     return absl::DeadlineExceededError(Silence(peer.address, question.timeout));
   }
   if (connection == Connection::kMade) return peer;
+  if (const absl::Status why = WhyNotConnected(peer.channel); !why.message().empty()) {
+    return absl::Status(
+        absl::IsUnauthenticated(why) ? absl::StatusCode::kFailedPrecondition : why.code(),
+        absl::StrCat("the coordinator at ", peer.address, ": ", why.message()));
+  }
   return absl::UnavailableError(absl::StrCat(
       "nobody answers at ", peer.address, ": ",
       address.empty() ? absl::StrCat("the run ", peer.folder.path(), " is over, or was killed")
@@ -206,7 +213,18 @@ absl::StatusOr<proto::CommandReply> Ask(RunFolder folder, bool is_of_folder,
   if (absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status)) {
     // Asking again does not help.
     const bool has_shown = pass.key.has_value() || !pass.token.empty();
+    const bool lacks_key = absl::IsUnauthenticated(status) && !pass.key.has_value();
     *is_over = has_shown && (absl::IsUnauthenticated(status) || !pass.token.empty());
+    if (lacks_key && has_shown) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          pass.from, ": not a key, and the coordinator at ", peer->address, " asks for one"));
+    }
+    if (lacks_key && !peer->is_tls) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the coordinator at ", peer->address,
+                       " asks for a key, and this process has none: give it the run's token "
+                       "(RUBATO_TOKEN) or the job's key (RUBATO_KEY or RUBATO_KEY_FILE)"));
+    }
     return absl::FailedPreconditionError(
         absl::StrCat(status.message(), has_shown ? ": that in " : "", has_shown ? pass.from : ""));
   }
