@@ -25,6 +25,9 @@ TEST(MixedOrderTest, AnotherSeedWithinAnEpochMixesItsOrders) {
       EXPECT_THAT(MixedOrder(checkpoint, job),
                   HasSubstr("drawn from seed 3, and the rest of it is drawn from seed 7: of this "
                             "epoch some samples come twice and others not at all"));
+      job.mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
+      EXPECT_THAT(MixedOrder(checkpoint, job), HasSubstr("unless the script orders them itself"));
+      job.clear_model();
     }
   }
 }

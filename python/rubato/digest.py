@@ -43,9 +43,10 @@ def _add(whole: Any, dataset: Any, depth: int) -> None:
 
 
 def _text(item: Any) -> str:
-    """Of a name, a label, or a pair of these; empty: of something else. Of a path what the host does not choose."""
+    """Of a name, a label, or a pair of these; empty: of something else. Of a path its last part: folders are each
+    host's choice."""
     if isinstance(item, (str, os.PathLike)):
-        return "/".join(os.fsdecode(item)[-_MOST_TEXT:].split("/")[-2:])
+        return os.fsdecode(item)[-_MOST_TEXT:].rsplit("/", 1)[-1]
     if isinstance(item, numbers.Integral):
         return str(item)
     return " ".join(map(_text, item)) if isinstance(item, tuple) and len(item) <= 4 else ""

@@ -35,7 +35,7 @@ class Ended(Error):
 def is_one(value: Any) -> bool:
     """Not a tensor or an array of several numbers, or of none."""
     shape = getattr(value, "shape", ())
-    return not isinstance(shape, tuple) or math.prod(shape) == 1
+    return not isinstance(shape, tuple) or None in shape or math.prod(shape) == 1
 
 
 def shown(value: Any) -> str:

@@ -47,18 +47,18 @@ class BufferWatch:
         self._modules = list(getattr(model, "_orig_mod", model).named_modules())
         self._held = held
         self._begun = 0
-        self._before: List[Tuple[str, torch.Tensor, int]] = []
+        self._before: Dict[str, Tuple[torch.Tensor, torch.Tensor]] = {}  # the buffer, and its values
 
     def begin(self) -> None:
         self._begun += 1
         if self._begun == 2:
-            self._before = [(name, buffer, buffer._version) for name, buffer in self._buffers()]
+            self._before = {name: (buffer, buffer.detach().clone()) for name, buffer in self._buffers()}
 
     def end(self) -> None:
         now = dict(self._buffers()) if self._before else {}
-        changed = [name for name, buffer, version in self._before
-                   if now.get(name) is not buffer or buffer._version != version]
-        self._before = []
+        changed = [name for name, (buffer, values) in self._before.items()
+                   if name not in now or not torch.equal(now[name], values)]
+        self._before = {}
         if changed:
             more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
             warn(f"the training changes the buffer {changed[0]}{more}, which the servers do not have: each worker has "

@@ -295,7 +295,7 @@ class Job(server.Commands):
 
     def stop(self, reason: Optional[str] = None) -> None:
         """Ends the training of all workers in order, with a checkpoint, as `rubato stop` does. Does nothing where it is
-        over. `reason`: a sentence of at most 200 bytes for the summary, the status and the log.
+        over. `reason`: a sentence, of which 200 bytes are kept, for the summary, the status and the log.
 
         Loops over the job's epochs end by themselves, after the step that is being computed, so a script goes on with
         its loop. Raises Error if the servers cannot be asked.

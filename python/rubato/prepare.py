@@ -112,9 +112,6 @@ def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, sche
         raise Refused("job.prepare was called twice, expected once: a job has one model and one optimizer")
     if not isinstance(model, torch.nn.Module):
         raise Refused(f"found a {type(model).__name__} for a model, expected a torch.nn.Module")
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        raise Refused("found a DistributedDataParallel, expected the module in it, model.module: the servers add "
-                      "up the gradients of all workers")
     if isinstance(optimizer, (list, tuple)):
         raise Refused(f"found {len(optimizer)} optimizers, expected one: groups of parameters may have learning rates "
                       "of their own (docs/pytorch.md, Two optimizers)")

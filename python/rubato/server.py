@@ -10,14 +10,15 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from . import core
 from .errors import Ended, Error, Refused, shown
 
 _PR_SET_PDEATHSIG = 1
-_WARNING = re.compile(r"^\S+Z (server \d+|worker(?: \d+)?) warning: (.*)$", re.MULTILINE)
+_WARNING = re.compile(r"^\S+Z (server \d+|worker(?: \d+)?) warning: (.*)$")
 _START = 60  # seconds until a server listens, as cluster.start_timeout
+_MOST_OF_REASON = 200  # bytes, as kMostOfReason (server/coordinator/commands.cc)
 _STOP = 30  # seconds that a server may take to end in order, as kStopGrace
 
 
@@ -48,12 +49,27 @@ def _become_server() -> None:
     die_with_parent()
 
 
+def _warning(line: str) -> Tuple[str, str]:
+    """Of a line of a log in either format, who warns, and of what; empty where it is no warning."""
+    if line.startswith("{"):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            return "", ""
+        rank = "" if event.get("rank") is None else f" {event['rank']}"
+        is_warning = event.get("level") == "warning"
+        return (f"{event.get('role')}{rank}", str(event.get("message"))) if is_warning else ("", "")
+    found = _WARNING.match(line)
+    return (found[1], found[2]) if found else ("", "")
+
+
 class Warnings:
-    """Of the processes of a run, each told once on standard error, where nobody else reads their logs."""
+    """Of the processes of a run, each text told once on standard error, where nobody else reads their logs."""
 
     def __init__(self, run: pathlib.Path):
         self._logs = run / "logs"
         self._read: Dict[pathlib.Path, int] = {}  # bytes of each log
+        self._told: Set[str] = set()
 
     def tell(self) -> None:
         """Those since the last call."""
@@ -63,8 +79,11 @@ class Warnings:
                 lines = file.read()
             whole = lines.rfind(b"\n") + 1
             self._read[log] = begin + whole
-            for who, what in _WARNING.findall(lines[:whole].decode(errors="replace")):
-                print(f"rubato: warning: {log.stem if who == 'worker' else who}: {what}", file=sys.stderr)
+            for line in lines[:whole].decode(errors="replace").splitlines():
+                who, what = _warning(line)
+                if what and what not in self._told:
+                    self._told.add(what)
+                    print(f"rubato: warning: {log.stem if who == 'worker' else who}: {what}", file=sys.stderr)
 
 
 class Servers:
@@ -168,7 +187,8 @@ class Commands:
     def _stop(self, reason: Optional[str]) -> None:
         if reason is not None and not isinstance(reason, str):
             raise Refused(f"found reason={shown(reason)}, expected a sentence")
-        command("stop", self.run, *([f"--reason={reason}"] if reason else []))
+        kept = (reason or "").replace("\0", " ").encode(errors="replace")[:_MOST_OF_REASON].decode(errors="ignore")
+        command("stop", self.run, *([f"--reason={kept}"] if kept else []))
 
     def checkpoint(self) -> str:
         """Has the job write a checkpoint now; returns its path."""

@@ -329,12 +329,12 @@ class EndingsTest(WithPrograms):
         # Rank 0 asks once by its count, and again in the final test, when the training is over.
         text = FAILING.replace("FAILS", "pass").replace('print("came', """\
     if job.evaluate(lambda: {"accuracy": 0.75}) and epoch >= 3:
-        job.stop("rank 0 has seen enough")
+        job.stop("rank 0 has seen enough\\0" + 300 * "x")
 print("saved", job.save("model.pt"), "came""")
         code, printed = self.train_text(text, train="until: {epochs: 300}", flags=(
             "--set", "cluster.workers=2", "--set", "train.micro_batches=2"))
         self.assertEqual(code, 0, printed)
-        why = "asked to: rank 0 has seen enough"
+        why = "asked to: rank 0 has seen enough " + 177 * "x"  # 200 bytes of it
         self.assertIn(f"stopped        before train.until: {why}\n", printed)
         self.assertEqual(self.final_accuracy(), 0.75)
         logs = [(self.folder / "runs" / "latest" / "logs" / f"worker-{rank}.log").read_text() for rank in range(2)]

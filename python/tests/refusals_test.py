@@ -81,9 +81,10 @@ for work in worker:
                          text.replace(places[0], "p['w'] -= 0.1").replace(places[1], "pass"))
 
     def test_a_model_whose_gradients_others_add_up(self):
-        self.refuses("found a DistributedDataParallel, expected the module in it, model.module", """
-wrapped = object.__new__(nn.parallel.DistributedDataParallel)
-job.prepare(wrapped, optimizer, loader)
+        self.refuses("the model is wrapped in DistributedDataParallel, expected the module in it", """
+distributed = torch.distributed
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+job.prepare(nn.parallel.DistributedDataParallel(model), optimizer, loader)
 """)
 
     def test_a_test_and_a_file_of_arrays(self):

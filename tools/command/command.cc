@@ -232,6 +232,7 @@ absl::StatusOr<proto::CommandReply> Ask(RunFolder folder, bool is_of_folder,
     return absl::UnavailableError(
         absl::StrCat("the coordinator at ", peer->address, ": ", status.message()));
   }
+  if (absl::IsInvalidArgument(status)) return status;  // of what was asked
   if (!status.ok()) {
     return absl::Status(
         status.code(),

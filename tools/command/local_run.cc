@@ -527,11 +527,12 @@ absl::StatusOr<proto::CommandReply> LocalRun::AskStatus(absl::Duration timeout) 
 
 void LocalRun::StopInOrder() {
   const absl::Duration lease = absl::Seconds(plan_.job.cluster().lease());
-  const auto ask = [&] { return AskStatus(lease); };
+  // While it is only told of, another Ctrl-C does not wait long for an answer.
+  const auto ask = [&](absl::Duration most) { return AskStatus(std::min(lease, most)); };
   absl::Duration patience = kSayWhatStops;
   const absl::Time begin = MonotonicNow();
   absl::Time deadline = begin + kLastCheckpoint;
-  if (!address_.empty() && absl::IsDeadlineExceeded(ask().status())) {
+  if (!address_.empty() && absl::IsDeadlineExceeded(ask(lease).status())) {
     Say(log_, absl::StrCat(head_name(), " has not answered within ", absl::FormatDuration(lease),
                            ": no last checkpoint"));
     patience = absl::ZeroDuration();
@@ -542,17 +543,19 @@ void LocalRun::StopInOrder() {
   launcher_.Stop(head_role(), 0, patience, [&] {
     const absl::Time now = MonotonicNow();
     if (now >= deadline || launcher_.interrupted_by() != interrupted_by) return false;
-    const absl::StatusOr<proto::CommandReply> reply = ask();
+    const bool is_judged = now >= begin + kStopGrace;
+    const absl::StatusOr<proto::CommandReply> reply = ask(is_judged ? lease : kSayWhatStops / 3);
     // The head waits for one that is lost, which nobody starts again now.
     const bool is_lost = launcher_.alive("server") < plan_.job.cluster().servers();
-    if (now >= begin + kStopGrace && (!reply.ok() || is_lost)) return false;
+    if (is_judged && (!reply.ok() || is_lost)) return false;
     if (!std::exchange(has_told, true)) {
       const bool waits = reply.ok() && reply->status().waits_size() > 0;
-      Say(log_, absl::StrCat(head_name(), " is not done yet", waits ? ": " : "",
-                             waits ? reply->status().waits(0) : "", "; it may have ",
-                             absl::FormatDuration(kLastCheckpoint),
-                             " for the work at hand and a last checkpoint; another Ctrl-C ends all "
-                             "at once"));
+      Say(log_,
+          absl::StrCat(head_name(), " is not done yet", waits ? ": " : "",
+                       waits ? reply->status().waits(0) : "", "; it may have ",
+                       absl::FormatDuration(reply.ok() && !is_lost ? kLastCheckpoint : kStopGrace),
+                       " for the work at hand and a last checkpoint; another Ctrl-C ends all "
+                       "at once"));
     }
     return true;
   });
