@@ -47,16 +47,16 @@ class BufferWatch:
         self._modules = list(getattr(model, "_orig_mod", model).named_modules())
         self._held = held
         self._begun = 0
-        self._before: Dict[str, Tuple[torch.Tensor, torch.Tensor]] = {}  # the buffer, and its values
+        self._before: Dict[str, torch.Tensor] = {}  # copies
 
     def begin(self) -> None:
         self._begun += 1
         if self._begun == 2:
-            self._before = {name: (buffer, buffer.detach().clone()) for name, buffer in self._buffers()}
+            self._before = {name: buffer.detach().clone() for name, buffer in self._buffers()}
 
     def end(self) -> None:
         now = dict(self._buffers()) if self._before else {}
-        changed = [name for name, (buffer, values) in self._before.items()
+        changed = [name for name, values in self._before.items()
                    if name not in now or not torch.equal(now[name], values)]
         self._before = {}
         if changed:
