@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "common/base/json.h"
 #include "common/base/status.h"
 
@@ -30,6 +31,8 @@ std::string ToJson(const MetricsLine& line) {
   });
   return JsonText(json);
 }
+
+bool IsEvaluation(absl::string_view line) { return absl::StrContains(line, R"("kind":"eval")"); }
 
 std::string ToJson(const Summary& summary, const std::string& digest) {
   Json json;

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/files/record_file.h"
 #include "server/run/metrics.h"
 
@@ -30,6 +31,8 @@ class MetricsFile {
 
 // The line, without its newline.
 std::string ToJson(const MetricsLine& line);
+// Whether such a line is of a test beside the training: sooner known than by parsing it.
+bool IsEvaluation(absl::string_view line);
 
 // The contents of summary.json; `digest` is that of the final parameters. `test_accuracy` as above.
 // Other figures of a script's test are test_NAME.

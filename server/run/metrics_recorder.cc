@@ -17,9 +17,6 @@
 namespace rubato {
 namespace {
 
-// In a line of metrics.jsonl, as ToJson writes it.
-constexpr absl::string_view kEvaluation = R"("kind":"eval")";
-
 // Seconds of training.
 double TimeOf(const nlohmann::json& line) {
   if (!line.is_object()) return 0;
@@ -43,21 +40,21 @@ absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder,
                                                         const Log* log) {
   RUBATO_ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Create(folder.MetricsFile()));
   MetricsRecorder recorder(std::move(file), log);
-  const bool has_copies = goes_on && HasEventFile(folder);
+  const bool copies = tensorboard && !(goes_on && HasEventFile(folder));
   if (tensorboard) {
     absl::StatusOr<TensorboardFile> made = TensorboardFile::Create(folder.path(), now);
     recorder.WarnOnce(made.status(), &recorder.warned_of_tensorboard_);
     if (made.ok()) recorder.tensorboard_.emplace(*std::move(made));
   }
-  const double last = ReadLastMetrics(folder).seconds;
+  const double last = copies ? ReadLastMetrics(folder).seconds : 0;
   // Line by line, and parsed where they are copied alone: a week's are 90 MB, and a job that goes
   // back waits for this.
   RUBATO_RETURN_IF_ERROR(ForEachLine(folder.MetricsFile(), [&](absl::string_view text) {
-    if (absl::StrContains(text, kEvaluation)) {
+    if (IsEvaluation(text)) {
       while (!recorder.CountEvaluation()) {
       }
     }
-    if (has_copies || !recorder.tensorboard_.has_value()) return;
+    if (!copies || !recorder.tensorboard_.has_value()) return;
     const auto line = ParseJson(text);
     // As far apart as they came, as if the last had come now.
     const absl::Time time = now - absl::Seconds(std::max(0.0, last - TimeOf(line)));

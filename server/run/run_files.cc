@@ -69,7 +69,7 @@ std::map<int64_t, double> TestsOf(const RunFolder& folder, absl::string_view met
   const std::string name(FigureOf(metric));
   if (name.empty()) return tests;
   ForEachLine(folder.MetricsFile(), [&](absl::string_view line) {
-    if (!absl::StrContains(line, R"("eval")")) return;  // most lines, which take time to parse
+    if (!IsEvaluation(line)) return;
     const auto json = ParseJson(line);
     if (!json.is_object() || TextAt(json, "kind") != "eval") return;
     const auto value = json.find(name);
