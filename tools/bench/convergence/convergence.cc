@@ -243,9 +243,7 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
     WriteAll(2, absl::StrFormat("warning: --seeds %d is too few for a verdict: %d are needed\n",
                                 options.study.seeds, needed));
   }
-  std::vector<int> workers = options.study.workers;
-  if (workers.empty()) workers.push_back(job.cluster().workers().start());
-  for (const int count : workers) {
+  for (const int count : WorkersOf(options.study, job)) {
     const std::string idle = IdleInSync(options.study, count);
     if (!idle.empty()) WriteAll(2, absl::StrCat("warning: ", idle, "\n"));
   }

@@ -35,13 +35,12 @@ absl::StatusOr<std::string> TimeText(const Study& study, const Calibration& cali
                                static_cast<double>(calibration.samples);
   if (study.processes && !study.compute.empty()) {
     RUBATO_ASSIGN_OR_RETURN(const int64_t delay, ParseTime("--compute", study.compute));
-    const double workers = study.workers.empty() ? plan.job.cluster().workers().start()
-                                                 : *absl::c_max_element(study.workers);
-    return absl::StrFormat(
-        "# %s of delays at least, one run after the other\n",
-        absl::FormatDuration(
-            absl::Ceil(absl::Nanoseconds(static_cast<double>(delay) * micro_batches / workers),
-                       absl::Seconds(1))));
+    const std::vector<int> workers = WorkersOf(study, plan.job);
+    const double most = *absl::c_max_element(workers);
+    return absl::StrFormat("# %s of delays at least, one run after the other\n",
+                           absl::FormatDuration(absl::Ceil(
+                               absl::Nanoseconds(static_cast<double>(delay) * micro_batches / most),
+                               absl::Seconds(1))));
   }
   // On arrival each micro-batch is summed and applied. An evaluation computes forward alone, a
   // third of what training computes; where the job has no validation split, a tenth is taken for
@@ -75,8 +74,7 @@ absl::Status CheckCores(const Study& study, const Calibration& calibration) {
         static_cast<double>(delay) * 1e-9 * *absl::c_min_element(study.compute_scales);
   }
   const double micro_batches = static_cast<double>(job.train().micro_batches());
-  const std::vector<int> workers =
-      study.workers.empty() ? std::vector<int>{job.cluster().workers().start()} : study.workers;
+  const std::vector<int> workers = WorkersOf(study, job);
   RUBATO_ASSIGN_OR_RETURN(const Plan plan, MakePlan(std::move(job)));
   load.changing_seconds = ParameterBytes(plan) / calibration.change_bytes_per_second;
   for (const int count : workers) {

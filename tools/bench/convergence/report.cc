@@ -438,10 +438,9 @@ std::string TableNote(const Study& study) {
       "certain, nor where a miss decides. \"Better by\" leaves out runs that diverged. The columns "
       "behind \"runs that reach it\" are medians of a mode's own runs, seconds and samples of "
       "those that reach the target: no seeds are paired there, so the difference of two medians "
-      "may "
-      "lie outside the interval, or point the other way. The tests are exact sign-flip tests, of "
-      "times by their logarithms. A run that misses the target "
-      "enters with its end; if it diverged, as no shorter than its partner.");
+      "may lie outside the interval, or point the other way. The tests are exact sign-flip tests, "
+      "of times by their logarithms. A run that misses the target enters with its end; if it "
+      "diverged, as no shorter than its partner.");
 }
 
 std::string ReportTitle(const Study& study) {

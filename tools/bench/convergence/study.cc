@@ -200,6 +200,10 @@ bool IsOfScriptsAlone(const Target& target) {
 
 }  // namespace
 
+std::vector<int> WorkersOf(const Study& study, const proto::Job& job) {
+  return study.workers.empty() ? std::vector<int>{job.cluster().workers().start()} : study.workers;
+}
+
 std::string IdleInSync(const Study& study, int workers) {
   const bool has_sync = absl::c_any_of(study.modes, [](const std::string& mode) {
     const std::vector<absl::string_view> parts = absl::StrSplit(mode, '+');
@@ -326,8 +330,7 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
   set.push_back("metrics.tensorboard=false");
   set.push_back("checkpoint.keep_last=1");
   if (study.processes) set.push_back("cluster.address=127.0.0.1:0");  // others may have the port
-  maker.workers_ =
-      study.workers.empty() ? std::vector<int>{job.cluster().workers().start()} : study.workers;
+  maker.workers_ = WorkersOf(study, job);
   RUBATO_RETURN_IF_ERROR(CheckSpeeds(study, maker.workers_));
   return maker;
 }

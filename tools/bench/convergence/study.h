@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
 #include "tools/bench/convergence/verdict.h"
 
 namespace rubato {
@@ -56,6 +57,9 @@ struct Cell {
   std::string name;                    // of its folder: "sync-w4-s3"
   std::vector<std::string> arguments;  // of `rubato`, without --run-dir
 };
+
+// The numbers of workers that it compares at; `job` is the study's.
+std::vector<int> WorkersOf(const Study& study, const proto::Job& job);
 
 // What a comparison of `workers` says of those that have nothing to compute in sync: "" if there
 // are none. Asynchronous modes let all compute, so that their lead is not that of the mode alone.
