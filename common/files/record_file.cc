@@ -35,6 +35,14 @@ RecordFile::~RecordFile() {
   if (fd_ >= 0) close(fd_);
 }
 
+absl::Status RecordFile::Rename(std::string path) {
+  if (rename(path_.c_str(), path.c_str()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename ", path_, " to ", path));
+  }
+  path_ = std::move(path);
+  return absl::OkStatus();
+}
+
 absl::Status RecordFile::Append(absl::string_view record) {
   return Append(absl::MakeConstSpan(&record, 1));
 }

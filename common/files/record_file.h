@@ -29,6 +29,9 @@ class RecordFile {
 
   const std::string& path() const { return path_; }
 
+  // Renames the file. The error names both paths.
+  absl::Status Rename(std::string path);
+
   // In one write(2), so that a process that dies leaves no part of it. ResourceExhausted,
   // Unavailable, … if the write fails: a partial record is cut off again, and the next record may
   // be tried.

@@ -360,12 +360,13 @@ void CoordinatorServer::FlushBegun() {
   {
     absl::MutexLock lock(&state_mutex_);
     if (has_flushed_begun_ || state_.lasting().begun_term() != state_.term()) return;
-    has_flushed_begun_ = true;
     begun = state_;
   }
-  // Nobody waits for this one's disk.
+  // Nobody waits for this one's disk. If it fails, the next checkpoint tries it again.
   const absl::Status status = WriteTermState(folder_, begun);
   if (!status.ok() && !folder_.IsRemoved()) log_.Warning(status.message());
+  absl::MutexLock lock(&state_mutex_);
+  has_flushed_begun_ = status.ok();
 }
 
 void CoordinatorServer::OnView(const proto::View& view, const std::string& reason) {

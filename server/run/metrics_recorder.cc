@@ -42,7 +42,9 @@ absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder,
   MetricsRecorder recorder(std::move(file), log);
   const bool copies = tensorboard && !(goes_on && HasEventFile(folder));
   if (tensorboard) {
-    absl::StatusOr<TensorboardFile> made = TensorboardFile::Create(folder.path(), now);
+    absl::StatusOr<TensorboardFile> made =
+        copies ? TensorboardFile::CreateUnpublished(folder.path(), now)
+               : TensorboardFile::Create(folder.path(), now);
     recorder.WarnOnce(made.status(), &recorder.warned_of_tensorboard_);
     if (made.ok()) recorder.tensorboard_.emplace(*std::move(made));
   }
@@ -61,6 +63,9 @@ absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder,
     recorder.WarnOnce(recorder.tensorboard_->AppendJson(line, time),
                       &recorder.warned_of_tensorboard_);
   }));
+  if (copies && recorder.tensorboard_.has_value()) {
+    recorder.WarnOnce(recorder.tensorboard_->Publish(), &recorder.warned_of_tensorboard_);
+  }
   return recorder;
 }
 

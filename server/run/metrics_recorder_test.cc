@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -106,6 +107,33 @@ TEST(MetricsRecorderTest, TheEventFileHasTheLinesThatTheRunGoesOnFrom) {
   RUBATO_ASSERT_OK(MetricsRecorder::Create(RunFolder(second), true, false, now, &log));
   EXPECT_EQ(Contents(EventFile(second)), Contents(EventFile(first)));
   EXPECT_THAT(Contents(EventFile(first)), AllOf(HasSubstr("eval/f1"), HasSubstr("eval/auc")));
+}
+
+TEST(MetricsRecorderTest, AProcessThatDiesWhileItCopiesLinesLeavesNoEventFile) {
+  MetricsLine line;
+  const Log log("server", 0, LogLevel::kError);
+  const std::string folder = NewFolder(), other = NewFolder();
+  const absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  auto recorder = MetricsRecorder::Create(RunFolder(other), true, false, now, &log);
+  RUBATO_ASSERT_OK(recorder);
+  const std::string head = Contents(EventFile(other));
+  recorder->Record(line, now);
+  std::filesystem::copy(other + "/metrics.jsonl", folder + "/metrics.jsonl");
+
+  const pid_t child = fork();
+  if (child == 0) {  // which dies as it writes behind the head
+    const rlimit limit = {head.size(), RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    signal(SIGXFSZ, SIG_DFL);
+    (void)MetricsRecorder::Create(RunFolder(folder), true, false, now, &log);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ) << status;
+  EXPECT_EQ(EventFile(folder), "");
+  RUBATO_ASSERT_OK(MetricsRecorder::Create(RunFolder(folder), true, true, now, &log));
+  EXPECT_EQ(Contents(EventFile(folder)), Contents(EventFile(other)));
 }
 
 // What reads them reads all files of a folder, one after the other.

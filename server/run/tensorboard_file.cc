@@ -33,6 +33,11 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 && name[0] != '\0' ? name : "localhost";
 }
 
+std::string EventPath(const std::string& folder, absl::Time now, const std::string& writer) {
+  return absl::StrFormat("%s/events.out.tfevents.%010d.%s", folder, absl::ToUnixSeconds(now),
+                         writer.empty() ? absl::StrCat(HostName(), ".", getpid()) : writer);
+}
+
 proto::tensorboard::Event EventAt(absl::Time now) {
   proto::tensorboard::Event event;
   event.set_wall_time(absl::ToDoubleSeconds(now - absl::UnixEpoch()));
@@ -48,17 +53,31 @@ std::string TfRecord(absl::string_view data) {
 
 absl::StatusOr<TensorboardFile> TensorboardFile::Create(const std::string& folder, absl::Time now,
                                                         const std::string& writer) {
-  const std::string path =
-      absl::StrFormat("%s/events.out.tfevents.%010d.%s", folder, absl::ToUnixSeconds(now),
-                      writer.empty() ? absl::StrCat(HostName(), ".", getpid()) : writer);
+  const std::string path = EventPath(folder, now, writer);
+  return Open(path, path, now);
+}
+
+absl::StatusOr<TensorboardFile> TensorboardFile::CreateUnpublished(const std::string& folder,
+                                                                   absl::Time now) {
+  const std::string path = absl::StrCat(folder, "/copied_events");
+  std::error_code error;
+  std::filesystem::remove(path, error);  // that of a process that died
+  return Open(path, EventPath(folder, now, ""), now);
+}
+
+absl::Status TensorboardFile::Publish() { return file_.Rename(published_); }
+
+absl::StatusOr<TensorboardFile> TensorboardFile::Open(std::string path, std::string published,
+                                                      absl::Time now) {
   std::error_code error;
   const bool is_begun = std::filesystem::file_size(path, error) > 0 && !error;
-  RUBATO_ASSIGN_OR_RETURN(RecordFile file, RecordFile::Open(path));
-  if (is_begun) return TensorboardFile(std::move(file));
+  RUBATO_ASSIGN_OR_RETURN(RecordFile file, RecordFile::Open(std::move(path)));
+  TensorboardFile made(std::move(file), std::move(published));
+  if (is_begun) return made;
   proto::tensorboard::Event event = EventAt(now);
   event.set_file_version("brain.Event:2");
-  RUBATO_RETURN_IF_ERROR(file.Append(TfRecord(event.SerializeAsString())));
-  return TensorboardFile(std::move(file));
+  RUBATO_RETURN_IF_ERROR(made.file_.Append(TfRecord(event.SerializeAsString())));
+  return made;
 }
 
 absl::Status TensorboardFile::Append(const MetricsLine& line, absl::Time now) {

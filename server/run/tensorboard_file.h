@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,6 +27,12 @@ class TensorboardFile {
   // again. A process that takes it up within the same second goes on in its file.
   static absl::StatusOr<TensorboardFile> Create(const std::string& folder, absl::Time now,
                                                 const std::string& writer = "");
+  // The same file under a name that TensorBoard does not read, for lines that are copied before the
+  // run has its own: a process that dies leaves no part of them to be read. Publish gives it its
+  // name.
+  static absl::StatusOr<TensorboardFile> CreateUnpublished(const std::string& folder,
+                                                           absl::Time now);
+  absl::Status Publish();
 
   const std::string& path() const { return file_.path(); }
 
@@ -38,9 +45,14 @@ class TensorboardFile {
   absl::Status AppendJson(const nlohmann::json& line, absl::Time now);
 
  private:
-  explicit TensorboardFile(RecordFile file) : file_(std::move(file)) {}
+  TensorboardFile(RecordFile file, std::string published)
+      : file_(std::move(file)), published_(std::move(published)) {}
+  // In `path`, until it is published.
+  static absl::StatusOr<TensorboardFile> Open(std::string path, std::string published,
+                                              absl::Time now);
 
   RecordFile file_;
+  std::string published_;  // its path then
 };
 
 // One record, framed.
