@@ -141,8 +141,9 @@ absl::StatusOr<std::shared_ptr<SharedArenaView>> SharedArenaView::Open(absl::str
   view->fd_ = *file;
   Label label;
   const char* const begin = view->At(0, sizeof(label));
-  if (begin != nullptr) std::memcpy(&label, begin, sizeof(label));
-  if (begin == nullptr || label.magic != kMagic || label.nonce != nonce) {
+  if (begin == nullptr) return CannotOpen(absl::StrCat(path, " cannot be mapped (ulimit -v?)"));
+  std::memcpy(&label, begin, sizeof(label));
+  if (label.magic != kMagic || label.nonce != nonce) {
     return CannotOpen(absl::StrCat(path, " is of another process (another container?)"));
   }
   return view;

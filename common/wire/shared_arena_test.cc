@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -228,6 +229,16 @@ TEST(SharedArenaView, OpensNothingElse) {
   const int fd = memfd_create("lent-rubato", 0);  // could shrink
   expect(absl::StrCat(getpid(), " ", fd, " 1"), "not what was offered");
   close(fd);
+  // Less addresses than a view reserves.
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  rlim_t pages = 0;
+  ASSERT_TRUE(std::ifstream("/proc/self/statm") >> pages);
+  const rlimit little = {pages * 4096 + (rlim_t{16} << 20), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &little), 0);
+  const auto view = SharedArenaView::Open(offer);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_THAT(view, IsError(absl::StatusCode::kUnavailable, HasSubstr("cannot be mapped")));
 }
 
 }  // namespace
