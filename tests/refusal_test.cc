@@ -128,11 +128,15 @@ TEST_F(RefusalTest, AServerThatCannotBeReached) {
   const FreePort port;
   const FreePort mute_port;
   const int mute = mute_port.Listen();  // takes connections and says nothing
-  for (const std::string& address : {port.address(), mute_port.address()}) {
+  const std::pair<std::string, std::string> cases[] = {
+      {port.address(), "nobody listens there"},
+      {mute_port.address(),
+       "the process there says nothing: it is frozen, very busy, or none of Rubato's"}};
+  for (const auto& [address, why] : cases) {
     const std::vector<std::string> set = {"cluster.servers=2", "cluster.start_timeout=1s",
                                           "cluster.address=" + address};
     const std::string message = absl::StrCat("error: no answer from the coordinator (shard 0) at ",
-                                             address, " within 1s\n");
+                                             address, " within 1s: ", why, "\n");
     Process &worker = StartWorker(set), &shard_1 = StartServer(1, set);
     EXPECT_EQ(worker.Wait().code, 1);
     EXPECT_THAT(worker.err(), EndsWith(message));

@@ -49,11 +49,28 @@ std::set<std::string> PlacesOf(const std::vector<HostPort>& hosts) {
   return places;
 }
 
+// Why nobody answers at `address`, as its host tells it now; "" if somebody does.
+std::string WhyNoAnswer(const std::string& address, Greeting greeting,
+                        const std::vector<HostPort>& hosts) {
+  switch (LookFor({address}, greeting, kLookAgain).front()) {
+    case Reach::kAnswers:
+      return "";
+    case Reach::kMute:
+      return "the process there says nothing: it is frozen, very busy, or none of Rubato's";
+    case Reach::kGone:
+      return PlacesOf(hosts).empty() ? "its name is not known here" : "nobody listens there";
+    case Reach::kSilent:
+      return "nothing comes back: the host is down, or a firewall or a cut is between";
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
     const std::string& address, absl::Duration timeout, const proto::Registration& registration,
-    std::function<bool()> cancelled, const ConnectionOptions& connection) {
+    std::function<bool()> cancelled, const ConnectionOptions& connection,
+    const std::function<void(const std::string&)>& waits) {
   const absl::StatusOr<std::vector<HostPort>> hosts = ParseReachableAddresses(address);
   if (!hosts.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("cluster.address: ", hosts.status().message()));
@@ -102,13 +119,21 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
     if (!caller.has_value()) return absl::OkStatus();
     return SayHello(channel, deadline - MonotonicNow(), cancelled, &*caller);
   };
+  const auto no_answer = [&](absl::Duration within) {
+    const std::string why = why_not.empty() ? WhyNoAnswer(address, greeting, *hosts) : why_not;
+    return absl::StrCat("no answer from ", connection.coordinator, " at ", address, " within ",
+                        absl::FormatDuration(within), why.empty() ? "" : ": ", why);
+  };
+  const absl::Duration patience = std::min(absl::Seconds(10), timeout / 2);
+  absl::Time tells = waits == nullptr ? absl::InfiniteFuture() : looked + patience;
   for (absl::Status status = reach(); !status.ok(); status = reach()) {
     if (cancelled()) return absl::CancelledError("interrupted");
     RUBATO_RETURN_IF_ERROR(connection.credentials.Check());  // a certificate ends by itself
-    if (MonotonicNow() > deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrFormat("no answer from %s at %s within %s%s%s", connection.coordinator, address,
-                          absl::FormatDuration(timeout), why_not.empty() ? "" : ": ", why_not));
+    if (MonotonicNow() > deadline) return absl::DeadlineExceededError(no_answer(timeout));
+    if (MonotonicNow() > tells) {
+      tells = absl::InfiniteFuture();
+      waits(absl::StrCat(no_answer(patience), "; tries for ", absl::FormatDuration(timeout),
+                         " in all"));
     }
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
       return absl::FailedPreconditionError(

@@ -35,10 +35,12 @@ class ControlClient {
   // Connects to the coordinator at `address`, trying again until `timeout` has passed (the
   // processes of a job may start in any order), and registers, from Start on. DeadlineExceeded,
   // saying where and how long, if nobody answers; FailedPrecondition if the two do not hold the
-  // same key; Cancelled if `cancelled` becomes true meanwhile.
+  // same key; Cancelled if `cancelled` becomes true meanwhile. `waits` is told once, when nobody
+  // has answered within 10 s or half of `timeout`, where it tries and why it does not succeed.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(
       const std::string& address, absl::Duration timeout, const proto::Registration& registration,
-      std::function<bool()> cancelled, const ConnectionOptions& connection);
+      std::function<bool()> cancelled, const ConnectionOptions& connection,
+      const std::function<void(const std::string&)>& waits = nullptr);
 
   // Begins to receive. Once.
   void Start(ControlCallbacks callbacks);

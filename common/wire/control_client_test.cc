@@ -93,6 +93,13 @@ TEST_F(ControlClientTest, ANameThatStandsForAnotherAddressIsFollowedAtOnce) {
 TEST_F(ControlClientTest, AHostWhoseNameStandsForNothingIsGone) {
   EXPECT_THAT(LookFor({"nobody.test:1"}, Greeting::kPlain, absl::ZeroDuration()),
               testing::ElementsAre(Reach::kGone));
+  EXPECT_THAT(
+      ControlClient::Connect(
+          "nobody.test:1", absl::Milliseconds(200), proto::Registration(), [] { return false; },
+          ConnectionOptions())
+          .status(),
+      IsError(absl::StatusCode::kDeadlineExceeded,
+              testing::HasSubstr("at nobody.test:1 within 200ms: its name is not known here")));
 }
 
 // Ends the first connection as who wants a certificate does, before or after it has read what it
@@ -118,12 +125,17 @@ TEST(ConnectTest, WhatAServerHasSaidIsToldAlsoIfItThenSaysNothing) {
       if (end == End::kAnswer) send(caller, kBad.data(), kBad.size(), 0);
       end == End::kReset ? close(caller) : shutdown(caller, SHUT_WR);
     });
+    std::vector<std::string> told;
     EXPECT_THAT(ControlClient::Connect(
                     absl::StrCat("127.0.0.2:", ntohs(address.sin_port)), absl::Seconds(3),
-                    proto::Registration(), [] { return false; }, ConnectionOptions())
+                    proto::Registration(), [] { return false; }, ConnectionOptions(),
+                    [&told](const std::string& why) { told.push_back(why); })
                     .status(),
                 IsError(absl::StatusCode::kDeadlineExceeded,
                         testing::HasSubstr(absl::StrCat("within 3s: ", says))));
+    EXPECT_THAT(told, testing::ElementsAre(
+                          testing::AllOf(testing::HasSubstr(absl::StrCat("within 1.5s: ", says)),
+                                         testing::EndsWith("; tries for 3s in all"))));
     closes.join();
     if (end != End::kReset) close(caller);
     close(listener);

@@ -91,7 +91,8 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ShardTerm::Register() {
   if (last_term_ > 0) registration_.set_last_term(last_term_);
   return ControlClient::Connect(
       job_.cluster().address(), absl::Seconds(job_.cluster().start_timeout()), registration_,
-      [this] { return signals_.signal() != 0; }, options_.connection);
+      [this] { return signals_.signal() != 0; }, options_.connection,
+      [this](const std::string& why) { log_.Info(why); });
 }
 
 std::unique_ptr<Heartbeat> ShardTerm::StartHeartbeat(const ShardHost& host) const {

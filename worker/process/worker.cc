@@ -217,7 +217,8 @@ absl::StatusOr<std::unique_ptr<ControlClient>> Worker::Call(const Session::Conne
   proto::Registration registration = MakeRegistration();
   if (connect.last_term > 0) registration.set_last_term(connect.last_term);
   return ControlClient::Connect(coordinator, connect.patience, registration, interrupted,
-                                options_.connection);
+                                options_.connection,
+                                [this](const std::string& why) { log_->Info(why); });
 }
 
 void Worker::Run(const Session::Connect& connect) {
