@@ -52,12 +52,43 @@ absl::Status CheckLabel(absl::string_view flag, const std::string& name) {
       flag, ": found ", name, ", expected a name: at most 63 lower-case letters, digits and -"));
 }
 
+// [HOST[:PORT]/]NAME[/NAME...][:TAG][@DIGEST], as container engines read it
+// (github.com/distribution/reference): names have no upper-case letters, nor . _ - at their ends.
+bool IsImage(absl::string_view image) {
+  const auto is_of_name = [](char c) {
+    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '.' || c == '_' || c == '-';
+  };
+  const auto is_of_tag = [](char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+  };
+  const auto are_all = [](absl::string_view text, auto is_one) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), is_one);
+  };
+  if (const size_t at = image.find('@'); at != image.npos) {
+    const auto is_of_digest = [&](char c) { return is_of_tag(c) || c == '+' || c == ':'; };
+    if (!are_all(image.substr(at + 1), is_of_digest)) return false;
+    image = image.substr(0, at);
+  }
+  if (const size_t at = image.rfind(':'); at != image.npos && image.find('/', at) == image.npos) {
+    if (!are_all(image.substr(at + 1), is_of_tag)) return false;
+    image = image.substr(0, at);
+  }
+  std::vector<absl::string_view> names = absl::StrSplit(image, '/');
+  if (names.size() > 1 &&
+      (names[0] == "localhost" || names[0].find_first_of(".:") != image.npos)) {  // a host
+    names.erase(names.begin());
+  }
+  return std::all_of(names.begin(), names.end(), [&](absl::string_view name) {
+    return are_all(name, is_of_name) && absl::ascii_isalnum(name.front()) &&
+           absl::ascii_isalnum(name.back());
+  });
+}
+
 absl::Status CheckImage(absl::string_view flag, const std::string& image) {
-  const bool visible =
-      std::all_of(image.begin(), image.end(), [](char c) { return absl::ascii_isgraph(c); });
-  if (visible && image.front() != '-' && image.front() != '/') return absl::OkStatus();
+  if (IsImage(image)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      flag, ": found \"", image, "\", expected an image such as example.org/rubato:1"));
+      flag, ": found \"", image,
+      "\", expected an image such as example.org/rubato:1, its name in lower-case letters"));
 }
 
 absl::Status CheckGpus(const proto::Device& device, int gpus) {

@@ -58,6 +58,26 @@ struct Mistake {
   std::string sentence;
 };
 
+TEST(ModelTest, AnImageIsNamedAsContainerEnginesReadIt) {
+  const auto model = [](const std::string& image) {
+    Options options = MakeOptions();
+    options.image = image;
+    return MakeModel(MakeJob(), options, MakeSizes());
+  };
+  for (const char* image :
+       {"rubato", "rubato:0.1.0", "team/rubato__x-y:Tag_1", "example.org/rubato",
+        "Host.ORG:5000/a/b", "localhost/a", "localhost:5000/a:1", "[fd00::1]:5000/a",
+        "a@sha256:0aF1", "a.b:1@sha256:0a"}) {
+    RUBATO_EXPECT_OK(model(image)) << image;
+  }
+  for (const char* image : {"Rubato", "example.org/Rubato:1", "-a", "/a", "a/", "a//b", "a:",
+                            "a:b:c", "a@", "a_", "a/.b", "a b", "https://example.org/a", "a:1\n"}) {
+    EXPECT_THAT(model(image),
+                IsError(absl::StatusCode::kInvalidArgument, HasSubstr("in lower-case letters")))
+        << image;
+  }
+}
+
 TEST(ModelTest, MistakesAreOneSentence) {
   const std::vector<Mistake> mistakes = {
       {[](proto::Job*, Options* o) { o->image = ""; }, "--image is missing"},
