@@ -276,9 +276,11 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& path,
   if (!fs::exists(path, error)) {
     return absl::NotFoundError(absl::StrCat("there is no run or checkpoint ", path));
   }
-  const std::string inside = absl::StrCat(path, "/checkpoints");
-  if (fs::is_directory(inside, error)) {
-    std::vector<std::string> paths = ListCheckpoints(inside);
+  const RunFolder run(path);
+  // A run that has ended soon has no checkpoints, nor a place for them.
+  if (fs::is_directory(run.CheckpointFolder(), error) || fs::exists(run.TermFile(), error) ||
+      fs::is_directory(path + "/logs", error)) {
+    std::vector<std::string> paths = ListCheckpoints(run.CheckpointFolder());
     std::string reasons;
     while (!paths.empty()) {
       const absl::Status status = CheckCheckpoint(paths.back()).status();

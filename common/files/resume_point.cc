@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/files/checkpoint.h"
 #include "common/files/run_folder.h"
 
@@ -13,6 +14,27 @@ namespace rubato {
 namespace {
 
 namespace fs = std::filesystem;
+
+// As FindCheckpoint; but a run that has none of its own yet stands for the one that it began from.
+absl::StatusOr<std::string> FindOfRun(const std::string& path, std::vector<std::string>* warnings) {
+  absl::StatusOr<std::string> own = FindCheckpoint(path, warnings);
+  if (!absl::IsNotFound(own.status())) return own;
+  for (const std::string& file : {RunFolder(path).StateFile(), RunFolder(path).TermFile()}) {
+    const absl::StatusOr<std::string> state = ReadSmallFile(file);
+    const std::string begun_from = state.ok() ? TextAt(ParseJson(*state), "begun_from") : "";
+    if (begun_from.empty()) continue;
+    absl::StatusOr<std::string> found = FindCheckpoint(begun_from, warnings);
+    if (!found.ok()) {
+      return absl::Status(found.status().code(),
+                          absl::StrCat(own.status().message(),
+                                       "; of what it began from: ", found.status().message()));
+    }
+    warnings->push_back(
+        absl::StrCat(own.status().message(), ": goes on from what it began from, ", *found));
+    return found;
+  }
+  return own;
+}
 
 // Empty if there is none.
 std::string NewestCheckpoint(const std::string& runs, const std::string& name,
@@ -37,8 +59,7 @@ std::string NewestCheckpoint(const std::string& runs, const std::string& name,
     // Without these it is a simulated one, whose workers were not there.
     const RunFolder run(path);
     if (!fs::exists(run.StateFile(), error) && !fs::exists(run.TermFile(), error)) continue;
-    if (!fs::is_directory(run.CheckpointFolder(), error)) continue;
-    const absl::StatusOr<std::string> checkpoint = FindCheckpoint(path, warnings);
+    const absl::StatusOr<std::string> checkpoint = FindOfRun(path, warnings);
     if (!checkpoint.ok()) continue;
     found = *checkpoint;
     break;
@@ -81,7 +102,7 @@ absl::StatusOr<std::string> ResumePoint(const proto::Job& job, const std::string
                                         const std::string& runs,
                                         std::vector<std::string>* warnings) {
   if (!flag.empty() && !IsResumeMode(flag)) {
-    return FindCheckpoint(WithoutLinks(flag), warnings);
+    return FindOfRun(WithoutLinks(flag), warnings);
   }
   if (!AsksForNewest(job, flag)) return "";
   const bool required = flag.empty()

@@ -107,6 +107,32 @@ TEST_F(ResumePointTest, TheNewestIsAskedForByTheFlagOrElseByTheJob) {
   EXPECT_FALSE(asks(proto::Checkpoint::RESUME_AUTO, "runs/latest"));
 }
 
+// One that was killed before its first checkpoint.
+TEST_F(ResumePointTest, ARunWithoutCheckpointsStandsForTheOneThatItBeganFrom) {
+  const std::string first = Write("job-20261121T075901Z-3fa9", 900);
+  Write("job-20261122T075901Z-0000", 7);
+  const RunFolder run(runs_ + "/job-20261123T075901Z-0000");
+  fs::create_directories(run.path() + "/logs");
+  const auto find = [&] { return Find(proto::Checkpoint::RESUME_NEVER, run.path()); };
+  const std::string none = "run " + run.path() + " has no whole checkpoint";
+  EXPECT_THAT(find(), IsError(absl::StatusCode::kNotFound, none));
+  RUBATO_ASSERT_OK(WriteFileAtomically(run.StateFile(), "{\"term\": 1}"));
+  EXPECT_THAT(find(), IsError(absl::StatusCode::kNotFound, none));
+  for (const std::string& file : {run.TermFile(), run.StateFile()}) {
+    fs::remove(run.StateFile());
+    fs::remove(run.TermFile());
+    RUBATO_ASSERT_OK(WriteFileAtomically(file, "{\"begun_from\": \"" + first + "\"}"));
+    warnings_.clear();
+    EXPECT_EQ(*find(), first);
+    EXPECT_THAT(warnings_, ElementsAre(none + ": goes on from what it began from, " + first));
+  }
+  EXPECT_EQ(*Find(proto::Checkpoint::RESUME_AUTO), first);  // not that of another run
+  fs::remove_all(first);
+  EXPECT_THAT(find(),
+              IsError(absl::StatusCode::kNotFound,
+                      none + "; of what it began from: there is no run or checkpoint " + first));
+}
+
 TEST_F(ResumePointTest, TheFlagBeatsTheJob) {
   const std::string other = Write("other", 3);
   const std::string newest = Write("job-20261121T075901Z-3fa9", 900);

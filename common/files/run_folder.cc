@@ -187,7 +187,7 @@ void RunFolder::Abandon() const {
                                    SecondFile(StateFile()),
                                    SecondFile(TermFile())};
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
-    if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
+    if (absl::StartsWith(it->path().filename().string(), "events.out.")) {
       entries.push_back(it->path());
     }
   }

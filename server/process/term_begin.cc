@@ -199,6 +199,9 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
     if (begin.path.empty() && AsksForNewest(job, options.resume)) {
       log.Info(absl::StrCat(NoneFound(job, kRuns), ": from the beginning"));
     }
+    if (!begin.path.empty()) {
+      RUBATO_ASSIGN_OR_RETURN(begin.resume, ReadManifest(begin.path));
+    }
     begin.state.set_begun_from(begin.path);
   }
   if (!begin.path.empty()) {

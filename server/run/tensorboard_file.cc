@@ -59,7 +59,7 @@ absl::StatusOr<TensorboardFile> TensorboardFile::Create(const std::string& folde
 
 absl::StatusOr<TensorboardFile> TensorboardFile::CreateUnpublished(const std::string& folder,
                                                                    absl::Time now) {
-  const std::string path = absl::StrCat(folder, "/copied_events");
+  const std::string path = absl::StrCat(folder, "/events.out.copied");
   std::error_code error;
   std::filesystem::remove(path, error);  // that of a process that died
   return Open(path, EventPath(folder, now, ""), now);

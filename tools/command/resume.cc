@@ -11,6 +11,7 @@
 #include "common/base/max_count.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
+#include "common/files/checkpoint_reader.h"
 #include "common/files/resume_point.h"
 #include "common/files/run_folder.h"
 #include "common/job/is_script.h"
@@ -66,7 +67,7 @@ absl::StatusOr<Resume> FindResume(const std::string& resume, const std::vector<s
     }
     return found;
   }
-  RUBATO_ASSIGN_OR_RETURN(found.manifest, CheckCheckpoint(found.checkpoint));
+  RUBATO_ASSIGN_OR_RETURN(found.manifest, ReadManifest(found.checkpoint));
   if (config->empty()) *config = found.checkpoint + "/job.yaml";
   return found;
 }
@@ -74,7 +75,7 @@ absl::StatusOr<Resume> FindResume(const std::string& resume, const std::vector<s
 absl::Status CheckResume(const Plan& plan, const Resume& resume, const Log& log) {
   if (!IsScript(plan.job)) {  // whose layout the servers will see
     RUBATO_RETURN_IF_ERROR(
-        ReadTrainingState(resume.checkpoint, resume.manifest, plan.layout).status());
+        CheckpointReader::Open(resume.checkpoint, resume.manifest, plan.layout).status());
   }
   Say(log, absl::StrFormat("goes on from %s: %s, epoch %.2f", resume.checkpoint,
                            UnitText(FromManifest(resume.manifest.mode()), resume.manifest.step()),

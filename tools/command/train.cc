@@ -53,9 +53,9 @@ struct Options {
   DelayFlags delays;
 };
 
-// The command that goes on from the run's last checkpoint.
-std::string GoOn(const Options& options, const RunFolder& folder) {
-  return ShellLine({options.program, "train", "--resume", folder.path()});
+// The command that goes on from the last checkpoint of a run, or from a checkpoint.
+std::string GoOn(const Options& options, const std::string& from) {
+  return ShellLine({options.program, "train", "--resume", from});
 }
 
 // The same job again with `key` (or keys that begin with it) set to `value`.
@@ -99,7 +99,7 @@ std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
   const bool sync =
       plan.job.consistency().schedule_size() == 0 && !OnArrival(plan.job.consistency().mode());
   std::vector<std::string> lines;
-  if (is_stopped) lines.push_back(GoOn(options, folder));
+  if (is_stopped) lines.push_back(GoOn(options, folder.path()));
   lines.push_back(ShellLine({options.program, "inspect", folder.path()}));
   if (auto more = WithMoreServers(options, plan, folder, summary); more.has_value()) {
     lines.push_back(*std::move(more));
@@ -127,11 +127,15 @@ void PrintFailure(const Log& log, const LocalRun& run, const Failure& failure) {
   }
 }
 
-// The command that goes on from the run's last checkpoint, after `before`; empty if it has none.
-std::string HowToGoOn(const Options& options, const RunFolder& folder, absl::string_view before) {
+// The command that goes on from the run's last checkpoint, or from the one that it would have begun
+// from, after `before`; empty if it has none.
+std::string HowToGoOn(const Options& options, const Resume& resume, const RunFolder& folder,
+                      absl::string_view before) {
   std::vector<std::string> warnings;
-  if (!FindCheckpoint(folder.path(), &warnings).ok()) return "";
-  return absl::StrCat(before, "go on with: ", GoOn(options, folder));
+  const bool has_own = ResumePoint(proto::Job(), folder.path(), kRuns, &warnings).ok();
+  if (!has_own && resume.checkpoint.empty()) return "";
+  return absl::StrCat(before,
+                      "go on with: ", GoOn(options, has_own ? folder.path() : resume.checkpoint));
 }
 
 // The exit code. `head` is the process that coordinates.
@@ -145,7 +149,7 @@ absl::StatusOr<int> PrintSummary(const Options& options, const Plan& plan, const
   const nlohmann::json summary = ParseJson(*json);
   const std::string stopped = TextAt(summary, "stopped");
   const bool is_stopped = !stopped.empty() && !absl::StartsWith(stopped, "the target is met") &&
-                          !HowToGoOn(options, folder, "").empty();
+                          !HowToGoOn(options, resume, folder, "").empty();
   std::optional<TrainedBefore> before;
   if (!resume.checkpoint.empty()) {
     before = {resume.manifest.samples(), resume.manifest.seconds()};
@@ -212,13 +216,15 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
   const bool ended_well = event.ok() && *event == Event::kAllEnded;
   if (!run.has_begun() && !ended_well) folder.Abandon();
   if (!event.ok()) {
-    return absl::Status(event.status().code(),
-                        absl::StrCat(event.status().message(), HowToGoOn(options, folder, "; ")));
+    return absl::Status(
+        event.status().code(),
+        absl::StrCat(event.status().message(), HowToGoOn(options, resume, folder, "; ")));
   }
   switch (*event) {
     case Event::kFailure:
       if (run.failure().exit_code != kExitUsage) {
-        if (const std::string how = HowToGoOn(options, folder, ""); !how.empty()) Say(log, how);
+        if (const std::string how = HowToGoOn(options, resume, folder, ""); !how.empty())
+          Say(log, how);
       }
       return run.failure().exit_code;
     case Event::kInterrupt:
@@ -231,7 +237,8 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
       if (access(folder.path().c_str(), F_OK) == 0) {
         Say(log, absl::StrCat("files: ", folder.path()));
       }
-      if (const std::string how = HowToGoOn(options, folder, ""); !how.empty()) Say(log, how);
+      if (const std::string how = HowToGoOn(options, resume, folder, ""); !how.empty())
+        Say(log, how);
       return ExitCode(InterruptedBy(launcher.interrupted_by()));
     default:
       RUBATO_ASSIGN_OR_RETURN(const int code,
