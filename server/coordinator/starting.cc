@@ -59,6 +59,7 @@ absl::StatusOr<bool> Starting::IsReady(const Registry& registry, bool stops, abs
     if (refused_.empty()) return absl::DeadlineExceededError(text);
     return absl::FailedPreconditionError(absl::StrCat(text, "; ", refused_));
   }
+  if (std::exchange(is_short_, true)) return true;
   out->push_back(
       Warn{absl::StrFormat("begins with %d of %d workers: the others have not come within %s "
                            "(cluster.start_timeout)",

@@ -100,6 +100,7 @@ class Starting {
   const int wanted_;            // workers
   const absl::Time deadline_;   // for gathering
   absl::Time workers_deadline_ = absl::InfiniteFuture();
+  bool is_short_ = false;  // it begins with fewer, and has said so
   State state_ = State::kGathering;
   RollCall call_;
   RollCall readers_;  // shards that read their floats themselves

@@ -69,6 +69,10 @@ TEST_F(StartingTest, AfterTheDeadlineFewerWorkersDoButNoFewerShards) {
   EXPECT_THAT(std::get<coordinator::Warn>(out_.back()).text,
               HasSubstr("begins with 1 of 2 workers: the others have not come within 1m "
                         "(cluster.start_timeout)"));
+  // While a worker gives the values that the job begins with.
+  out_.clear();
+  EXPECT_TRUE(*starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_));
+  EXPECT_TRUE(out_.empty()) << "it has been told";
 }
 
 // To start the job again would not help.
