@@ -115,10 +115,8 @@ void Coordinator::LoseShard(PeerId shard, const std::string& why) {
   if (MayGoBack() && ending_.state() == Ending::State::kCollecting) {
     lost_ = number;
     why_lost_ = reason;
-  } else if (MayGoBack()) {
-    GoBack(number, reason);
   } else {
-    End(StoppedByOthers(absl::AbortedError(reason)), kExitFailure, reason);
+    GoBackOrEnd(number, reason);
   }
 }
 
@@ -129,6 +127,14 @@ bool Coordinator::MayGoBack() const {
   return restarts > 0 && (has_trained() || before_.terms_in_vain() < restarts) &&
          ending_.stop_end().ok() && ending_.diverged().empty() &&
          starting_.state() != Starting::State::kGathering;
+}
+
+void Coordinator::GoBackOrEnd(int lost_shard, const std::string& reason) {
+  if (MayGoBack()) {
+    GoBack(lost_shard, reason);
+  } else {
+    End(StoppedByOthers(absl::AbortedError(reason)), kExitFailure, reason);
+  }
 }
 
 void Coordinator::GoBack(int lost_shard, const std::string& reason) {
@@ -277,9 +283,8 @@ void Coordinator::On(const coordinator::Collected& event) {
     End(absl::OkStatus(), 0, "");
   } else if (lost_.has_value()) {
     GoBack(*lost_, why_lost_);
-  } else if (absl::IsAborted(event.status) && MayGoBack()) {
-    // A shard is about to be lost.
-    GoBack(0, absl::StrCat("the result cannot be collected: ", event.status.message()));
+  } else if (absl::IsAborted(event.status)) {  // a shard is about to be lost
+    GoBackOrEnd(0, absl::StrCat("the result cannot be collected: ", event.status.message()));
   } else {
     On(coordinator::Failed{event.status});
   }
@@ -287,11 +292,7 @@ void Coordinator::On(const coordinator::Collected& event) {
 
 void Coordinator::On(const coordinator::RestoreBroke& event) {
   if (is_over_ || starting_.state() != Starting::State::kRestoring) return;
-  if (MayGoBack()) {
-    GoBack(0, absl::StrCat("a shard cannot be given its values: ", event.status.message()));
-  } else {
-    On(coordinator::Failed{event.status});
-  }
+  GoBackOrEnd(0, absl::StrCat("a shard cannot be given its values: ", event.status.message()));
 }
 
 void Coordinator::On(const coordinator::Failed& event) {

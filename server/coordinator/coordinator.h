@@ -203,6 +203,9 @@ class Coordinator {
   // A shard is not there any more: the job goes back, or ends if it may not.
   void LoseShard(PeerId shard, const std::string& why);
   bool MayGoBack() const;
+  // A shard, perhaps that one, does not do its part: ends the term, or the job if it may not go
+  // back.
+  void GoBackOrEnd(int lost_shard, const std::string& reason);
   // Ends the term because of `reason`.
   void GoBack(int lost_shard, const std::string& reason);
   // Has the peer register again.

@@ -89,6 +89,17 @@ TEST_F(CoordinatorTermsTest, SoDoesAStreamThatBreaksWhileItRestoresAndNoneLater)
   EXPECT_FALSE(end_.has_value()) << "the shard's call tells";
 }
 
+// The coordinator has not failed: whoever starts the job is to look at the shards.
+TEST_F(CoordinatorTermsTest, AShardThatCannotBeGivenItsValuesStopsAJobThatMayNotGoBack) {
+  begin_.initial = true;
+  Start("cluster { max_restarts: 0 }");
+  Begin();
+  Handle(coordinator::RestoreBroke{absl::UnavailableError("Socket closed")}).IgnoreError();
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_TRUE(IsStoppedByOthers(*end_)) << *end_;
+  EXPECT_THAT(end_->ToString(), HasSubstr("a shard cannot be given its values: Socket closed"));
+}
+
 // Its process lives, and a disk or a network file system keeps its thread.
 TEST_F(CoordinatorTermsTest, SoDoesOneThatReadsItsPartForEver) {
   begin_.path = begin_.shared_path = "a checkpoint";
