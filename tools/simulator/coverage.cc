@@ -40,6 +40,7 @@ void Coverage::Add(const Coverage& other) {
   left_out += other.left_out;
   checkpoints += other.checkpoints;
   killed += other.killed;
+  in_vain += other.in_vain;
   went_back += other.went_back;
   went_back_again += other.went_back_again;
   kept += other.kept;
@@ -77,10 +78,11 @@ std::string Coverage::ToString() const {
       " faults, ", lost, " workers lost, ", left_out, " steps and contributions left out, ",
       checkpoints, " checkpoints, ", resumed, " runs that went on from one under faults, ",
       resumed_on_arrival, " from one on arrival, ", killed, " runs that ended with a server, ",
-      went_back, " that went back after one was lost, ", went_back_again,
-      " of them more than once, ", kept, " that went on from what the shards had kept, ",
-      lost_power, " whose coordinator lost power, ", scripts, " of scripts, ", stopped,
-      " that were stopped, ", stopped_in_pauses, " of them in a pause, ", met_targets,
+      in_vain, " of them after going back in vain, ", went_back,
+      " that went back after one was lost, ", went_back_again, " of them more than once, ", kept,
+      " that went on from what the shards had kept, ", lost_power,
+      " whose coordinator lost power, ", scripts, " of scripts, ", stopped, " that were stopped, ",
+      stopped_in_pauses, " of them in a pause, ", met_targets,
       " by a test that met its target and ", reached_times, " by their time, ", given_ahead,
       " in which workers were given several contributions at once; after the last fault at most ",
       absl::StrFormat("%.0f %%", 100 * longest), " of the time given was taken\n");
@@ -90,6 +92,7 @@ std::vector<std::string> Coverage::Empty() const {
   std::vector<std::string> empty;
   if (resumed_on_arrival == 0) empty.push_back("goes on from a checkpoint on arrival");
   if (went_back_again == 0) empty.push_back("goes back more than once");
+  if (in_vain == 0) empty.push_back("goes back in vain");
   if (kept == 0) empty.push_back("goes on from what the shards have kept");
   if (lost_power == 0) empty.push_back("the coordinator's machine loses power");
   if (scripts == 0) empty.push_back("a script's model");

@@ -225,6 +225,14 @@ MUTANTS = {
         "wanted, resume->step(), position);",
         "wanted, 0, 0);",
     ]),
+    "goes_back_in_vain_for_ever": ("//server/coordinator:coordinator.cc", "in vain", [
+        "before_.terms_in_vain() < restarts)",
+        "before_.terms_in_vain() <= restarts)",
+    ]),
+    "training_counts_for_nothing": ("//server/coordinator:coordinator.cc", "survives", [
+        "(has_trained() || before_",
+        "(before_",
+    ]),
     # Values that the shards have kept.
     "kept_at_the_highest_version": ("//server/coordinator:kept_values.cc", "kept", [
         "manifest->set_step(on_arrival ? highest : lowest);",

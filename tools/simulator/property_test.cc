@@ -97,6 +97,7 @@ TEST(PropertyTest, InvariantsHoldUnderRandomClustersSpeedsAndFaults) {
         const absl::Status status = RunScenario(scenario, &one);
         if (status.ok()) {
           own.killed += one.killed;
+          own.in_vain += one.in_vain;
           if (one.killed > 0 || one.switches < kMinSwitches || one.faults < kMinFaults) continue;
           ++counted;
           own.Add(one);

@@ -48,6 +48,9 @@ std::string Scenario::ToString() const {
   if (disk_is_full) absl::StrAppend(&text, "; its disk is full now and then");
   if (disk_stands_still) absl::StrAppend(&text, "; its disk stands still now and then");
   if (job.max_restarts > 0) absl::StrAppend(&text, "; servers come back");
+  if (job.max_restarts > 0 && job.max_restarts < kManyRestarts) {
+    absl::StrAppend(&text, ", in vain ", job.max_restarts, " times");
+  }
   if (job.dedicated_coordinator) absl::StrAppend(&text, "; the coordinator is apart");
   for (const int64_t at : checkpoints) absl::StrAppend(&text, "; checkpoint at message ", at);
   for (const SimulationSetting::Stop& stop : stops) {

@@ -19,6 +19,7 @@ namespace rubato {
 constexpr SimTime kDrawnLease = 2 * kSecond;
 constexpr SimTime kDrawnStallTimeout = 60 * kSecond;
 constexpr SimTime kDrawnStartTimeout = 60 * kSecond;
+constexpr int kManyRestarts = 8;  // of most whose servers come back: more than they are lost
 constexpr SimTime kDrawnMicroBatchTime = 100 * kMillisecond;
 
 struct Scenario {

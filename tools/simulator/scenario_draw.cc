@@ -136,7 +136,7 @@ void DrawDeaths(int64_t messages, Scenario* scenario) {
   const bool has_one = std::any_of(faults.begin(), faults.end(),
                                    [](const Fault& fault) { return !IsSurvivable(fault.kind); });
   if (random.Below(has_one ? 2 : 10) != 0) return;
-  scenario->job.max_restarts = 8;
+  scenario->job.max_restarts = kManyRestarts;
   int64_t at =
       random.Below(4) == 0 ? random.Below(20) : random.Below(static_cast<uint32_t>(messages));
   for (int64_t more = (has_one ? 0 : 1) + random.Below(2); more > 0; --more) {
@@ -161,7 +161,7 @@ void DrawBreaks(int64_t messages, Scenario* scenario) {
                     std::any_of(faults.begin(), faults.end(),
                                 [](const Fault& fault) { return !IsSurvivable(fault.kind); });
   if (ends || random.Below(8) != 0) return;
-  scenario->job.max_restarts = 8;
+  scenario->job.max_restarts = kManyRestarts;
   for (int64_t more = 1 + random.Below(3); more > 0; --more) {
     const int64_t at =
         random.Below(4) == 0 ? random.Below(40) : random.Below(static_cast<uint32_t>(messages));
@@ -170,11 +170,32 @@ void DrawBreaks(int64_t messages, Scenario* scenario) {
   }
 }
 
+// In some of these jobs going back soon is in vain, and servers are lost again and again before a
+// term has got on.
+void DrawInVain(Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "in vain"));
+  SmallJob& job = scenario->job;
+  if (job.max_restarts == 0 || random.Below(6) != 0) return;
+  job.max_restarts = 1 + static_cast<int>(random.Below(2));
+  int64_t at = random.Below(100);
+  for (int64_t more = 2 + random.Below(3); more > 0; --more) {
+    scenario->faults.push_back(DrawDeath(&random, at));
+    // All register, and are told to begin.
+    at += 1 + random.Below(static_cast<uint32_t>(6 * (job.workers + job.servers)));
+  }
+}
+
 // Every second job whose servers come back has a coordinator of its own, which every second time
-// dies.
+// dies; and so have some whose servers do not, where that ends the job.
 void DrawCoordinator(int64_t messages, Scenario* scenario) {
   RandomStream random(Key(scenario->seed, "coordinator"));
-  if (scenario->job.max_restarts == 0 || random.Below(2) == 0) return;
+  if (scenario->job.max_restarts == 0) {
+    const bool is_apart = random.Below(8) == 0;
+    scenario->job.dedicated_coordinator = is_apart;
+    if (!is_apart || random.Below(4) != 0) return;
+  } else if (random.Below(2) == 0) {
+    return;
+  }
   scenario->job.dedicated_coordinator = true;
   if (random.Below(2) == 0) return;
   Fault fault =
@@ -404,6 +425,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawAhead(&scenario);
   DrawDeaths(messages, &scenario);
   DrawBreaks(messages, &scenario);
+  DrawInVain(&scenario);
   DrawCoordinator(messages, &scenario);
   DrawLaterDeaths(messages, &scenario);
   DrawScript(&scenario);

@@ -43,7 +43,10 @@ class Judge {
   // A job whose server has died ends soon, and everybody says which.
   absl::Status CheckDeath() const;
   bool IsNamed(const absl::Status& status) const {
-    return absl::StrContains(status.message(), absl::StrCat("shard ", watch_.fatal()->server));
+    const int server = watch_.fatal()->server;
+    const bool is_apart = server == scenario_.job.servers;
+    return absl::StrContains(status.message(),
+                             is_apart ? "the coordinator" : absl::StrCat("shard ", server));
   }
   // Whether the worker, which has ended, took part until it could be told why the job has ended.
   bool WasTold(const WorkerProcess& worker) const {
@@ -68,8 +71,8 @@ class Judge {
 absl::Status Judge::CheckDeath() const {
   const ScenarioWatch::Fatal& fatal = *watch_.fatal();
   // Who is cut off, or was gone before all were here, cannot know whose fault that is.
-  const bool may_know =
-      fatal.in_training && !(fatal.kind == Fault::Kind::kCutServer && fatal.server == 0);
+  const bool may_know = fatal.in_training && !(fatal.kind == Fault::Kind::kCutServer &&
+                                               fatal.server == simulation_.head());
   if (may_know && !IsNamed(end_)) {
     return absl::InternalError(
         absl::StrFormat("named end: server %d was struck, and the job ended with: %s", fatal.server,
@@ -77,7 +80,8 @@ absl::Status Judge::CheckDeath() const {
   }
   // A frozen coordinator does nothing; nor does a dead one.
   const SimTime took = simulation_.ended_at() - fatal.at;
-  if (fatal.in_training && fatal.server > 0 && took > kDrawnLease + watch_.bound().view_time()) {
+  if (fatal.in_training && fatal.server != simulation_.head() &&
+      took > kDrawnLease + watch_.bound().view_time()) {
     return absl::InternalError(
         absl::StrFormat("ends soon: server %d was struck %.3f s before the job ended: %s",
                         fatal.server, static_cast<double>(took) * 1e-9, end_.ToString()));
@@ -129,6 +133,12 @@ absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
     RUBATO_RETURN_IF_ERROR(CheckDeath());
     return false;
   }
+  // What fails each time anew does not get better.
+  if (watch_.has_struck_server() && watch_.is_in_vain() && !end_.ok() && !absl::IsInternal(end_) &&
+      absl::StrContains(end_.message(), "shard ")) {
+    coverage->killed = coverage->in_vain = 1;
+    return false;
+  }
   // Who was to end by a signal ends with a server.
   if (watch_.has_struck_server() && watch_.signals() > 0 && !end_.ok() && !absl::IsInternal(end_)) {
     coverage->killed = 1;
@@ -136,7 +146,7 @@ absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
   }
   // The one that is to give a script's values may die when the others' time to come is over.
   if (scenario_.job.gives_values && invariants_.view().number() == 0 && !end_.ok() &&
-      absl::IsDeadlineExceeded(end_)) {
+      absl::StrContains(end_.message(), "(cluster.start_timeout)")) {
     coverage->killed = 1;
     return false;
   }

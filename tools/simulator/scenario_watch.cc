@@ -1,6 +1,7 @@
 #include "tools/simulator/scenario_watch.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -63,6 +64,7 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
 void ScenarioWatch::OnResume(const Checkpoint& from) {
   invariants_.OnResume(from.manifest, from.symbols, from.books);
   newest_ = flushed_.newest = from;
+  began_with_ = from.manifest.samples();
   seconds_before_ = from.manifest.seconds();
 }
 
@@ -205,10 +207,20 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
                            const std::optional<proto::Manifest>& resume) {
   if (log_ != nullptr) *log_ << "  term " << state.term() << ": " << state.reason() << "\n";
   Violated(CheckTerm(state, resume));
+  // A coordinator that was lost leaves nothing but the lines.
+  const bool has_trained = state.has_lost_shard() ? HasTrained(state.samples()) : has_trained_;
+  if (state.has_lost_shard() && !has_trained && in_vain_ >= scenario_.job.max_restarts) {
+    Violated(absl::InternalError(
+        absl::StrFormat("in vain: term %d follows %d that have trained nothing, and %d are borne",
+                        state.term(), in_vain_ + 1, scenario_.job.max_restarts)));
+  }
+  in_vain_ = has_trained ? 0 : in_vain_ + 1;
   ++deaths_;
   OnFlush();
   samples_before_ = state.samples();
   told_ = 0;
+  has_trained_ = false;
+  began_with_ = std::numeric_limits<int64_t>::max();  // until it has begun
   Invariants of_term = InvariantsOf(static_cast<uint32_t>(state.term()));
   if (invariants_.view().number() > 0) before_ = std::move(invariants_);
   invariants_ = std::move(of_term);
@@ -253,6 +265,7 @@ void ScenarioWatch::OnPowerLoss() {
   stop_lasts_ = flushed_.stop_lasts;
   rolled_back_ = flushed_.rolled_back;
   told_ = 0;
+  has_trained_ = false;
 }
 
 void ScenarioWatch::OnFlush() {
@@ -306,6 +319,7 @@ void ScenarioWatch::OnFirstView() {
       last_step_.reset();
     }
   }
+  began_with_ = begins_at_;
   before_.reset();
   knows_less_ = false;
   if (is_stopped_) invariants_.OnStop();
@@ -331,7 +345,10 @@ void ScenarioWatch::OnSwitch(const proto::Mode& mode) {
 
 // The reference says which tests end the training, not the coordinator.
 void ScenarioWatch::OnMetrics(const MetricsLine& line) {
-  if (line.kind == MetricsLine::Kind::kTrain) told_ = line.samples;
+  if (line.kind == MetricsLine::Kind::kTrain) {
+    told_ = line.samples;
+    has_trained_ = true;
+  }
   if (line.kind != MetricsLine::Kind::kEval) return;
   if (line.loss != TestLoss(line.unit) && violated_.ok()) {
     violated_ = absl::InternalError(

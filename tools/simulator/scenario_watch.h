@@ -88,6 +88,12 @@ class ScenarioWatch : private Observer {
   int64_t rolled_back() const { return rolled_back_; }
   // Whether the coordinator's machine has lost power.
   bool has_lost_power() const { return has_lost_power_; }
+  // Whether the job may not go back once more: as many terms in a row have trained nothing as it
+  // bears, and neither has this one.
+  bool is_in_vain() const {
+    return !HasTrained(simulation_->coordinator().samples()) &&
+           in_vain_ >= scenario_.job.max_restarts;
+  }
 
  private:
   // Events of an ended term still count, because its values may be kept.
@@ -99,6 +105,9 @@ class ScenarioWatch : private Observer {
   // The term that has ended, and what the next one begins with.
   absl::Status CheckTerm(const proto::RunState& state,
                          const std::optional<proto::Manifest>& resume) const;
+  // Whether the term, which has come as far as `samples`, has done more than it began with. Lines
+  // come later than samples.
+  bool HasTrained(int64_t samples) const { return has_trained_ || samples > began_with_; }
   // The term's first view is about to hold: what it begins with is known.
   void OnFirstView();
   // Checks that going back has a reason: some shard has lost its values of the last term.
@@ -130,6 +139,9 @@ class ScenarioWatch : private Observer {
   std::optional<Invariants> before_;  // of the last term that has begun, until the next one does
   int64_t samples_before_ = 0;        // where that ended, as what coordinated it knew
   int64_t told_ = 0;                  // samples, by the term's last line of training
+  bool has_trained_ = false;          // by such a line
+  int64_t began_with_ = 0;            // samples of this run or earlier ones
+  int in_vain_ = 0;                   // terms in a row, up to the last, that have not
   int64_t begins_at_ = 0;             // samples done when the term's first view began
   bool is_stopped_ = false;           // in the term, or before it
   Liveness liveness_;

@@ -308,7 +308,9 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
   callbacks.restore = [this](const std::vector<int>& shards) { return Restore(shards); };
   callbacks.keep = [this](const proto::Lasting& lasting) {
     *kept_.state.mutable_lasting() = lasting;
-    if (lasting.begun_term() == kept_.state.term() && !kept_.metrics.has_value()) {
+    // How a term ended is written when all that it was asked for is.
+    if (lasting.begun_term() == kept_.state.term() && !kept_.metrics.has_value() &&
+        !kept_.state.has_reason()) {
       kept_.state.set_samples(lasting.begun_samples());
     }
     if (lasting.begun_term() == kept_.state.term() &&
@@ -326,7 +328,10 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
   callbacks.on_lost_shard = [this](int shard, const absl::Status& why) { OnLostShard(shard, why); };
   callbacks.on_metrics = [this](const MetricsLine& line, absl::Time now) {
     const bool is_of_training = line.kind == MetricsLine::Kind::kTrain;
-    if (is_of_training && !kept_.metrics.has_value()) kept_.metrics.emplace();
+    if (is_of_training && !kept_.metrics.has_value()) {
+      kept_.metrics.emplace();
+      kept_.state.clear_terms_in_vain();
+    }
     if (kept_.metrics.has_value()) kept_.metrics->Add(is_of_training, line.samples, line.time);
     if (setting_.callbacks.on_metrics) setting_.callbacks.on_metrics(line, now);
   };

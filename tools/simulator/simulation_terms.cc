@@ -60,6 +60,8 @@ void Simulation::OnLostShard(int lost_shard, const absl::Status& why) {
     kept_.state.set_samples(coordinator_->core().samples());
     kept_.state.set_seconds(coordinator_->core().seconds());
   }
+  const bool has_trained = coordinator_->core().has_trained();
+  kept_.state.set_terms_in_vain(has_trained ? 0 : kept_.state.terms_in_vain() + 1);
   kept_.state.set_reason(std::string(why.message()));
   kept_.state.set_lost_shard(lost_shard);
   SetTask(kBeginTerm, 0, kBeginsAfter);
@@ -76,6 +78,8 @@ void Simulation::CountTerm() {
     if (kept_.metrics.has_value()) {
       state.set_samples(kept_.metrics->samples);
       state.set_seconds(kept_.metrics->seconds);
+    } else {
+      state.set_terms_in_vain(state.terms_in_vain() + 1);
     }
   }
 }
