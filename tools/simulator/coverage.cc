@@ -41,6 +41,7 @@ void Coverage::Add(const Coverage& other) {
   checkpoints += other.checkpoints;
   killed += other.killed;
   in_vain += other.in_vain;
+  diverged += other.diverged;
   went_back += other.went_back;
   went_back_again += other.went_back_again;
   kept += other.kept;
@@ -78,7 +79,7 @@ std::string Coverage::ToString() const {
       " faults, ", lost, " workers lost, ", left_out, " steps and contributions left out, ",
       checkpoints, " checkpoints, ", resumed, " runs that went on from one under faults, ",
       resumed_on_arrival, " from one on arrival, ", killed, " runs that ended with a server, ",
-      in_vain, " of them after going back in vain, ", went_back,
+      in_vain, " of them after going back in vain, ", diverged, " that diverged, ", went_back,
       " that went back after one was lost, ", went_back_again, " of them more than once, ", kept,
       " that went on from what the shards had kept, ", lost_power,
       " whose coordinator lost power, ", scripts, " of scripts, ", stopped, " that were stopped, ",
@@ -93,6 +94,7 @@ std::vector<std::string> Coverage::Empty() const {
   if (resumed_on_arrival == 0) empty.push_back("goes on from a checkpoint on arrival");
   if (went_back_again == 0) empty.push_back("goes back more than once");
   if (in_vain == 0) empty.push_back("goes back in vain");
+  if (diverged == 0) empty.push_back("diverges");
   if (kept == 0) empty.push_back("goes on from what the shards have kept");
   if (lost_power == 0) empty.push_back("the coordinator's machine loses power");
   if (scripts == 0) empty.push_back("a script's model");

@@ -30,6 +30,7 @@ struct Coverage {
   int64_t checkpoints = 0;
   int64_t killed = 0;           // runs that ended with a server
   int64_t in_vain = 0;          // of these, for which going back was in vain
+  int64_t diverged = 0;         // runs that ended with a gradient that is not finite
   int64_t went_back = 0;        // others that lost one
   int64_t went_back_again = 0;  // more than once
   int64_t kept = 0;             // went on from what the shards had kept

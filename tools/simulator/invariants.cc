@@ -19,12 +19,13 @@ bool IsIn(const proto::View& view, const WorkerId& worker) {
 }  // namespace
 
 Invariants::Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks, SimTime ahead,
-                       uint32_t term)
+                       uint64_t non_finite_in, uint32_t term)
     : job_(job),
       term_(term),
       epoch_samples_(epoch_samples),
       train_samples_(reference::TotalSamples(job, epoch_samples)),
       ahead_(ahead),
+      non_finite_in_(non_finite_in),
       blocks_(blocks) {
   for (int64_t block = 0; block < blocks; ++block) {
     initial_.push_back(InitialSymbol(job.seed(), block));
@@ -117,8 +118,12 @@ void Invariants::OnSkipped(int64_t block, const Frame& contribution, int64_t sam
 void Invariants::OnLeftOut(uint32_t lineage, int64_t unit) { left_out_[lineage].insert(unit); }
 
 void Invariants::OnApplied(int64_t block, const Frame& contribution, const UpdateTerms& terms,
-                           int64_t version, uint64_t, uint64_t value) {
+                           int64_t version, uint64_t gradient, uint64_t value) {
   Append(block, contribution, version, {contribution, terms, value});
+  if (IsJudged(view_) && !IsFinite(gradient, non_finite_in_)) {
+    Violated(absl::InternalError(absl::StrFormat(
+        "diverged: version %d of block %d has a gradient that is not finite", version, block)));
+  }
   if (!OnArrival(view_.mode())) return;
   const WorkerId worker{static_cast<int>(contribution.worker), contribution.incarnation};
   Law& law = LawOf(block, contribution.lineage, version - 1);

@@ -26,9 +26,10 @@ namespace rubato {
 class Invariants : public Observer {
  public:
   // Of a job of `blocks` blocks on data of `epoch_samples` samples, whose workers are to be given
-  // `ahead` of work on arrival. Judges one term of it.
+  // `ahead` of work on arrival, and one of whose gradients of `non_finite_in` is not finite. Judges
+  // one term of it.
   Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks, SimTime ahead,
-             uint32_t term = 1);
+             uint64_t non_finite_in, uint32_t term = 1);
 
   Observer* OfTerm(uint32_t term) override { return term == term_ ? this : nullptr; }
   void OnApplied(int64_t block, const Frame& contribution, const UpdateTerms& terms,
@@ -36,6 +37,9 @@ class Invariants : public Observer {
   void OnSkipped(int64_t block, const Frame& contribution, int64_t samples,
                  int64_t version) override;
   void OnLeftOut(uint32_t lineage, int64_t unit) override;
+  void OnDiverged(int index) override {
+    if (!LeavesOut()) diverged_.insert(index);
+  }
   void OnTaken(int64_t block, const WorkerId& worker, uint32_t lineage, int64_t version) override;
   void OnRetired(const WorkerId& worker, uint32_t lineage) override;
   void OnAsked(const WorkerId& worker, uint32_t lineage, int64_t count) override;
@@ -95,6 +99,8 @@ class Invariants : public Observer {
   // What has been violated so far.
   const absl::Status& violated() const { return violated_; }
   uint32_t term() const { return term_; }
+  // Who has found what the job is to end with: workers by index, below 0 a shard.
+  const std::set<int>& diverged() const { return diverged_; }
   // How often a worker was given several contributions at once.
   int64_t given_ahead() const { return given_ahead_; }
   // The modes that held, in order.
@@ -150,6 +156,13 @@ class Invariants : public Observer {
   // Who is behind `worker`, at `clock`, by more than `most`.
   void CheckGap(const WorkerId& worker, uint32_t lineage, int64_t clock, int64_t most,
                 const char* when);
+  bool LeavesOut() const {
+    return job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
+  }
+  // Whether each update of that kind was judged as a whole before it was made.
+  bool IsJudged(const proto::View& view) const {
+    return !LeavesOut() && (OnArrival(view.mode()) || job_.optimizer().has_clip_grad_norm());
+  }
   Law& LawOf(int64_t block, uint32_t lineage, int64_t version);
   void Append(int64_t block, const Frame& contribution, int64_t version, const Update& update);
   reference::Units UnitsIn(const proto::View& view) const;
@@ -188,6 +201,7 @@ class Invariants : public Observer {
   int64_t epoch_samples_;
   int64_t train_samples_;  // of the whole training
   SimTime ahead_;
+  uint64_t non_finite_in_;
   std::vector<uint64_t> initial_;  // by block
   std::vector<Block> blocks_;
   // Of the job's first lineage, where it goes on from a checkpoint on arrival.
@@ -217,6 +231,7 @@ class Invariants : public Observer {
   };
   std::optional<Stopped> stopped_;
   int64_t given_ahead_ = 0;
+  std::set<int> diverged_;
   std::optional<proto::Mode> asked_mode_;
   int64_t asked_until_ = 0;
   absl::Status violated_;

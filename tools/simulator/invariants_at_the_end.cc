@@ -79,7 +79,6 @@ absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64
                                    Counts* counts) const {
   const reference::Units units = UnitsIn(view);
   const int64_t count = static_cast<int64_t>(blocks_.size());
-  const bool leaves_out = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
   std::vector<std::pair<int64_t, int64_t>> before;  // by block: samples, updates left out
   for (int64_t block = 0; block < count; ++block) before.push_back(Held(block, begin));
   for (int64_t step = begin; step < end; ++step) {
@@ -93,7 +92,7 @@ absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64
     for (int64_t block = 0; block < count; ++block) {
       gradients.push_back(units.Gradient(job_.seed(), step, block, parameters));
       squares += double{NormOf(gradients.back())} * NormOf(gradients.back());
-      if (leaves_out && !IsFinite(gradients.back())) skipped = true;
+      if (LeavesOut() && !IsFinite(gradients.back(), non_finite_in_)) skipped = true;
     }
     const int64_t samples = units.At(step).count(), weight = units.Weight(step);
     const double factor = reference::ClipFactor(job_, squares, weight);

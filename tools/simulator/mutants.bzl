@@ -402,6 +402,10 @@ MUTANTS = {
         "if (!is_met) return std::nullopt;",
         "",
     ]),
+    "divergence_loses_a_worker": ("//server/coordinator:coordinator_peers.cc", "diverged", [
+        "if (failure.non_finite() && job_",
+        "if (false && job_",
+    ]),
     "weights_of_sums_forgotten": ("//server/shard:shard.cc", "reference", [
         "both.weight += added.weight;",
         "",

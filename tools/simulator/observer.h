@@ -41,6 +41,9 @@ class Observer {
                              int64_t /*clock*/, SimTime /*now*/) {}
   // On arrival: or leaves out what it has computed.
   virtual void OnLeftOut(uint32_t /*lineage*/, int64_t /*unit*/) {}
+  // Worker `index`, or a shard (below 0), has found a gradient that is not finite, and the job is
+  // to end with it.
+  virtual void OnDiverged(int /*index*/) {}
   // A worker sends what it has computed for a block.
   virtual void OnPushed(const Frame& /*frame*/) {}
   // The view is about to hold.

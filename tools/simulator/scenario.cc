@@ -38,6 +38,9 @@ std::string Scenario::ToString() const {
     absl::StrAppend(&text, ", which gives values in ", job.pieces, " pieces");
   }
   if (job.leaves_out) absl::StrAppend(&text, "; leaves out what is not finite");
+  if (job.diverges_in > 0) {
+    absl::StrAppend(&text, "; one gradient of ", job.diverges_in, " ends it");
+  }
   if (job.clip_grad_norm > 0) absl::StrAppend(&text, "; clips to ", job.clip_grad_norm);
   if (job.checkpoint_every > 0) {
     absl::StrAppend(&text, "; checkpoints every ", job.checkpoint_every, " steps");

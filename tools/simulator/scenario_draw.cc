@@ -108,6 +108,15 @@ void DrawRest(int64_t messages, Scenario* scenario) {
   std::sort(scenario->checkpoints.begin(), scenario->checkpoints.end());
 }
 
+// In one of ten of the other seeds the job ends with the first gradient that is not finite.
+void DrawDivergence(Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "divergence"));
+  SmallJob& job = scenario->job;
+  if (job.leaves_out || random.Below(10) != 0) return;
+  constexpr uint64_t kOneIn[] = {50, 200, 1000, 5000};
+  job.diverges_in = OneOf(&random, kOneIn);
+}
+
 // In some seeds: many faults, several at once; what a job does not survive; who does not fit.
 void DrawHarsher(int64_t messages, Scenario* scenario) {
   RandomStream random(Key(scenario->seed, "harsher"));
@@ -418,6 +427,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   }
   DrawHarsher(messages, &scenario);
   DrawRest(messages, &scenario);
+  DrawDivergence(&scenario);
   DrawStops(messages, &scenario);
   DrawMore(messages, &scenario);
   DrawEnd(&scenario);

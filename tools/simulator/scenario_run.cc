@@ -19,6 +19,9 @@
 namespace rubato {
 namespace {
 
+// In what a job says that has diverged.
+constexpr char kDiverged[] = " not finite";
+
 // Judges a run that has ended with `end`.
 class Judge {
  public:
@@ -56,6 +59,8 @@ class Judge {
   }
   // Who does not fit was refused, and nobody else.
   absl::Status CheckMisfits() const;
+  // A job in which somebody has found what it is to end with did not end well.
+  absl::Status CheckDiverged() const;
   // What is wrong with a job that has ended with an error.
   absl::Status WhatEndedIt() const;
 
@@ -118,6 +123,19 @@ absl::Status Judge::CheckMisfits() const {
   return absl::OkStatus();
 }
 
+absl::Status Judge::CheckDiverged() const {
+  for (const auto& worker : simulation_.workers()) {
+    if (!end_.ok() || invariants_.diverged().count(worker->index()) == 0 ||
+        watch_.has_struck(worker->index())) {
+      continue;
+    }
+    return absl::InternalError(absl::StrFormat(
+        "diverged: worker %d has found a gradient that is not finite, and the job ended well",
+        worker->index()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Judge::WhatEndedIt() const {
   if (absl::IsInternal(end_) && simulation_.job_end() != end_) return end_;  // a rule was broken
   return absl::InternalError(
@@ -128,6 +146,11 @@ absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
   // A rule that was broken tells more than what came of it.
   RUBATO_RETURN_IF_ERROR(watch_.violated());
   RUBATO_RETURN_IF_ERROR(CheckMisfits());
+  if (!invariants_.diverged().empty() && absl::StrContains(end_.message(), kDiverged)) {
+    coverage->diverged = 1;
+    return false;
+  }
+  RUBATO_RETURN_IF_ERROR(CheckDiverged());
   if (watch_.fatal().has_value() && !end_.ok() && !absl::IsInternal(end_) && !is_interrupted_) {
     coverage->killed = 1;
     RUBATO_RETURN_IF_ERROR(CheckDeath());

@@ -28,7 +28,9 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
       epoch_samples_(setting->train_samples),
       samples_(TotalSamples(setting->job, setting->train_samples)),
       bound_(scenario),
-      invariants_(setting->job, setting->train_samples, scenario.job.blocks, scenario.ahead),
+      invariants_(setting->job, setting->train_samples, scenario.job.blocks, scenario.ahead,
+                  setting->non_finite_in),
+      non_finite_in_(setting->non_finite_in),
       liveness_(kDrawnLease, kDrawnStallTimeout, bound_.view_time()) {
   setting->observer = this;
   setting->limit = bound_.From(samples_);
@@ -198,7 +200,7 @@ absl::Status ScenarioWatch::CheckTerm(const proto::RunState& state,
 
 Invariants ScenarioWatch::InvariantsOf(uint32_t term) const {
   Invariants invariants(invariants_.job(), epoch_samples_, scenario_.job.blocks, scenario_.ahead,
-                        term);
+                        non_finite_in_, term);
   if (!initial_.empty()) invariants.OnInitialValues(initial_);
   return invariants;
 }

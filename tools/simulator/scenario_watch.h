@@ -136,6 +136,7 @@ class ScenarioWatch : private Observer {
   const int64_t samples_;
   const FinishBound bound_;
   Invariants invariants_;
+  const uint64_t non_finite_in_;
   std::optional<Invariants> before_;  // of the last term that has begun, until the next one does
   int64_t samples_before_ = 0;        // where that ended, as what coordinated it knew
   int64_t told_ = 0;                  // samples, by the term's last line of training

@@ -47,6 +47,7 @@ Scenario Shrink(Scenario scenario, absl::FunctionRef<bool(const Scenario&)> fail
       [](Scenario* s) { s->job.target = 0; },
       [](Scenario* s) { s->job.learning_rate_parity = true; },
       [](Scenario* s) { s->job.leaves_out = false; },
+      [](Scenario* s) { s->job.diverges_in = 0; },
       [](Scenario* s) { s->job.pieces = 1; },
       [](Scenario* s) { s->job.gives_values = false; },
       [](Scenario* s) { s->job.is_script = false; },

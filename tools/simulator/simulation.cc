@@ -168,7 +168,7 @@ absl::Status Simulation::MakeShard(int shard) {
       return std::make_unique<DeferredValues>(std::move(floats), std::move(defer));
     }
     return std::make_unique<SymbolicValues>(&blocks_, shard, job.seed(),
-                                            setting_.symbols_are_judged, LeavesOut(),
+                                            setting_.symbols_are_judged, setting_.non_finite_in,
                                             std::move(defer), setting_.observer);
   };
   RUBATO_ASSIGN_OR_RETURN(shards_[shard], ShardProcess::Create(&shard_setting_, shard, make));
@@ -212,7 +212,8 @@ absl::StatusOr<std::unique_ptr<WorkerModel>> Simulation::MakeModel() {
   const proto::Job& job = setting_.job;
   if (setting_.data != nullptr) return RealWorker::Create(job, setting_.data, &floats_);
   return std::make_unique<SymbolicWorker>(blocks_.placement.space().blocks(), job.seed(),
-                                          IsScript(job), LeavesOut());
+                                          IsScript(job), setting_.non_finite_in, LeavesOut(),
+                                          job.optimizer().has_clip_grad_norm());
 }
 
 absl::Status Simulation::MakeWorker(int index) {

@@ -108,8 +108,9 @@ struct SimulationSetting {
   bool disk_stands_still = false;
   // One more comes each time that the training is over and the job is not.
   bool comes_late = false;
-  // With symbols: gradients have norms, and some are not finite (symbol.h).
+  // With symbols: gradients have norms, and one of so many is not finite (symbol.h; 0: none).
   bool symbols_are_judged = false;
+  uint64_t non_finite_in = 0;
   // Once the job is over, each process must end within so long after all that holds it up; 0: the
   // simulation ends with the coordinator.
   SimTime ends_within = 0;
@@ -226,8 +227,7 @@ class Simulation : private Process {
   // All processes that are there begin.
   void StartAll();
   bool LeavesOut() const {
-    return setting_.symbols_are_judged &&
-           setting_.job.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
+    return setting_.job.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
   }
   // `what` has gone wrong; and who waits for what: the coordinator, each shard, each worker.
   absl::Status Waits(const std::string& what) const;

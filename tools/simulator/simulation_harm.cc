@@ -67,7 +67,10 @@ void Simulation::OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId st
   if (fault.kind == Fault::Kind::kMisfit) {
     // Of data and layout who comes first is right: the others must have shown theirs, and one that
     // waits to be refused may come first in the next term.
-    const bool is_first = coordinator_->core().Status(ToTime(queue_.now())).members_size() == 0;
+    // And before the job begins, of a script, the others may go.
+    const Coordinator& core = coordinator_->core();
+    const bool is_first =
+        core.view().number() == 0 || core.Status(ToTime(queue_.now())).members_size() == 0;
     const int misfit = static_cast<int>(fault.at % kMisfits);
     SetTask(kStartMisfit, is_first || comes_back() ? static_cast<int>(Misfit::kVersion) : misfit,
             0);

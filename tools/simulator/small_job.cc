@@ -68,6 +68,7 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   setting.seed = small.seed;
   setting.micro_batch_time = kSecond;
   setting.symbols_are_judged = true;
+  setting.non_finite_in = small.leaves_out ? kLeftOutOf : small.diverges_in;
   return setting;
 }
 

@@ -13,6 +13,9 @@ namespace rubato {
 
 constexpr int64_t kBlockBytes = 64;  // of a small job's blocks
 
+// Where what is not finite is left out, it is one gradient of so many.
+constexpr uint64_t kLeftOutOf = 61;
+
 struct SmallJob {
   // One mode of a schedule, up to a sample.
   struct Stage {
@@ -42,6 +45,8 @@ struct SmallJob {
   bool gives_values = false;  // and the values that the job begins with
   int64_t pieces = 1;         // that these travel in
   bool leaves_out = false;    // what is not finite (train.on_non_finite: skip)
+  // In place of that: one gradient of so many ends the job (train.on_non_finite: stop); 0: none.
+  uint64_t diverges_in = 0;
   bool learning_rate_parity = true;
   double clip_grad_norm = 0;      // 0: none
   int64_t checkpoint_every = 0;   // steps; 0: only at the end

@@ -47,9 +47,11 @@ inline uint64_t SumSymbol(uint64_t a, uint64_t b) { return Mix((a + b) ^ Mix(a ^
 // What a test of parameters that have seen `unit` units shows: it falls.
 inline double TestLoss(int64_t unit) { return 1 / (1 + static_cast<double>(unit)); }
 
-// Whether floats in place of this gradient would be finite, in a job that is to have some that are
-// not.
-inline bool IsFinite(uint64_t gradient) { return gradient % 61 != 0; }
+// Whether floats in place of this gradient would be finite, in a job in which one of `one_in`
+// gradients is not; 0: none.
+inline bool IsFinite(uint64_t gradient, uint64_t one_in) {
+  return one_in == 0 || gradient % one_in != 0;
+}
 
 // And their norm: small whole numbers, the sums of whose squares are exact.
 inline float NormOf(uint64_t gradient) { return static_cast<float>(gradient >> 8 & 0xff); }

@@ -31,11 +31,11 @@ std::vector<float> GivenValues(uint64_t seed, int index, const FlatSpace& space)
 }
 
 SymbolicValues::SymbolicValues(const Blocks* blocks, int shard, uint64_t seed, bool measures,
-                               bool leaves_out, Defer defer, Observer* observer)
+                               uint64_t non_finite_in, Defer defer, Observer* observer)
     : blocks_(blocks),
       seed_(seed),
       measures_(measures),
-      leaves_out_(leaves_out),
+      non_finite_in_(non_finite_in),
       defer_(std::move(defer)),
       observer_(observer),
       owned_(blocks->placement.Blocks(shard)),
@@ -120,7 +120,10 @@ std::optional<int64_t> SymbolicValues::Measure(const shard_action::Measure& meas
   if (!measures_) return std::nullopt;
   const uint64_t gradient = held_[measure.payload - 1].symbol;
   const Range values = blocks_->placement.space().BlockValues(measure.block);
-  if (leaves_out_ && !IsFinite(gradient)) return values.begin;
+  if (!IsFinite(gradient, non_finite_in_)) {
+    if (Observer* const watch = observer()) watch->OnDiverged(-1);
+    return values.begin;
+  }
   std::vector<float> floats(values.size());
   floats[0] = NormOf(gradient);
   squares->Add(values.begin, floats);

@@ -40,10 +40,10 @@ class SymbolicValues : public ShardValues {
   using Defer = std::function<bool(int64_t block)>;
 
   // `blocks` and `observer` (which may be null) must outlive it; without `defer` changes take no
-  // time. With `measures`, gradients have norms, and with `leaves_out` some are not finite
-  // (symbol.h); else a verdict step is applied as it is.
-  SymbolicValues(const Blocks* blocks, int shard, uint64_t seed, bool measures, bool leaves_out,
-                 Defer defer, Observer* observer);
+  // time. With `measures`, gradients have norms, and one of `non_finite_in` is not finite
+  // (symbol.h; 0: none); else a verdict step is applied as it is.
+  SymbolicValues(const Blocks* blocks, int shard, uint64_t seed, bool measures,
+                 uint64_t non_finite_in, Defer defer, Observer* observer);
 
   uint64_t value(int64_t block) const { return values_[block - owned_.begin]; }
   // Payloads that wait for others.
@@ -85,7 +85,7 @@ class SymbolicValues : public ShardValues {
   const Blocks* const blocks_;
   const uint64_t seed_;
   const bool measures_;
-  const bool leaves_out_;
+  const uint64_t non_finite_in_;
   const Defer defer_;
   Observer* observer() const { return observer_ == nullptr ? nullptr : observer_->OfTerm(term_); }
 

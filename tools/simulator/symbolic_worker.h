@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "common/space/reduction_tree.h"
 #include "tools/simulator/symbol.h"
 #include "tools/simulator/worker_model.h"
@@ -28,9 +29,16 @@ inline uint64_t NodeSymbol(uint64_t seed, const SampleSchedule& schedule, int64_
 
 class SymbolicWorker : public WorkerModel {
  public:
-  // With `leaves_out` it leaves contributions out that are not finite.
-  SymbolicWorker(int64_t blocks, uint64_t seed, bool is_script, bool leaves_out)
-      : seed_(seed), is_script_(is_script), leaves_out_(leaves_out), values_(blocks) {}
+  // Of its gradients one of `non_finite_in` is not finite (symbol.h; 0: none). With `leaves_out` it
+  // leaves such contributions out, and with `judges` it sends none before it has seen all of it.
+  SymbolicWorker(int64_t blocks, uint64_t seed, bool is_script, uint64_t non_finite_in,
+                 bool leaves_out, bool judges)
+      : seed_(seed),
+        is_script_(is_script),
+        non_finite_in_(non_finite_in),
+        leaves_out_(leaves_out),
+        judges_(judges),
+        values_(blocks) {}
 
   void OnBlock(int64_t block, const Content& content) override { values_[block] = content.symbol; }
 
@@ -47,13 +55,23 @@ class SymbolicWorker : public WorkerModel {
     const auto gradient = [&](int64_t block) {
       return NodeSymbol(seed_, schedule, unit, node, block, parameters);
     };
-    for (int64_t block = 0; leaves_out_ && policy.on_arrival() && block < blocks; ++block) {
-      if (IsFinite(gradient(block))) continue;
+    // As of worker/step/contributions.cc: the last layers' blocks leave before the others are
+    // known.
+    int64_t finite_from = 0;
+    for (int64_t block = 0; block < blocks; ++block) {
+      if (!IsFinite(gradient(block), non_finite_in_)) finite_from = block + 1;
+    }
+    const bool is_finite = finite_from == 0 || (leaves_out_ && !policy.on_arrival());
+    if (!is_finite && leaves_out_) {
       progress->set_left_out(true);
       return absl::OkStatus();
     }
-    for (int64_t block = blocks - 1; block >= 0; --block) push(block, {gradient(block), {}});
-    return absl::OkStatus();
+    if (!is_finite && judges_ && policy.on_arrival()) finite_from = blocks;
+    for (int64_t block = blocks - 1; block >= (is_finite ? 0 : finite_from); --block) {
+      push(block, {gradient(block), {}});
+    }
+    if (is_finite) return absl::OkStatus();
+    return absl::AbortedError(absl::StrFormat("unit %d: a gradient is not finite", unit));
   }
 
   int64_t Weight(const SampleSchedule& schedule, int64_t unit, Range node) const override {
@@ -81,7 +99,9 @@ class SymbolicWorker : public WorkerModel {
  private:
   const uint64_t seed_;
   const bool is_script_;
+  const uint64_t non_finite_in_;
   const bool leaves_out_;
+  const bool judges_;
   std::vector<uint64_t> values_;
 };
 

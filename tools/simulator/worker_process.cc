@@ -153,6 +153,7 @@ void WorkerProcess::OnTimer(uint64_t argument) {
 
 void WorkerProcess::Run(const Session::Connect& connect) {
   ++part_;
+  has_diverged_ = false;
   model_->OnJoin();
   connects_until_ = setting_.network->now() + absl::ToInt64Nanoseconds(connect.patience);
   connects_again_ = !connect.servers.empty();
@@ -176,6 +177,7 @@ bool WorkerProcess::ReachesServers() const {
 }
 
 absl::Status WorkerProcess::LookAtServers() {
+  if (comes_back()) return absl::OkStatus();  // however long it takes
   const VirtualNetwork& network = *setting_.network;
   size_t gone = 0, mute = 0;
   for (const ProcessId server : setting_.shards) {
@@ -395,6 +397,8 @@ void WorkerProcess::FinishCompute() {
         },
         &progress);
     if (!status.ok()) {
+      if (observer() != nullptr) observer()->OnDiverged(index_);
+      has_diverged_ = true;
       Handle(Session::Diverged{std::string(status.message())});
       ReadMail();
       return;
@@ -460,7 +464,7 @@ SimTime WorkerProcess::left_alone_since() const {
 
 SimTime WorkerProcess::gave_up_after() const {
   const bool gave_up = ended() && !end_->ok() && !asked_to_leave_ && !servers_stand_still_ &&
-                       had_parameters_at_ != kNever &&
+                       !has_diverged_ && had_parameters_at_ != kNever &&
                        setting_.network->alive(setting_.coordinator);
   return gave_up ? ended_at_ - had_parameters_at_ : kNever;
 }

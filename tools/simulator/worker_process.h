@@ -186,6 +186,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   Session session_;
   absl::Time deadline_ = absl::InfiniteFuture();  // for which a timer is set
   bool asked_to_leave_ = false;
+  bool has_diverged_ = false;  // in what it computed last
   std::optional<absl::Status> end_;
   SimTime ended_at_ = 0;
   SimTime took_part_until_ = kNever;
