@@ -46,6 +46,7 @@ void Coverage::Add(const Coverage& other) {
   went_back_again += other.went_back_again;
   kept += other.kept;
   lost_power += other.lost_power;
+  continued += other.continued;
   scripts += other.scripts;
   resumed += other.resumed;
   resumed_on_arrival += other.resumed_on_arrival;
@@ -82,9 +83,10 @@ std::string Coverage::ToString() const {
       in_vain, " of them after going back in vain, ", diverged, " that diverged, ", went_back,
       " that went back after one was lost, ", went_back_again, " of them more than once, ", kept,
       " that went on from what the shards had kept, ", lost_power,
-      " whose coordinator lost power, ", scripts, " of scripts, ", stopped, " that were stopped, ",
-      stopped_in_pauses, " of them in a pause, ", met_targets,
-      " by a test that met its target and ", reached_times, " by their time, ", given_ahead,
+      " whose coordinator lost power, ", continued, " that were started again after a signal, ",
+      scripts, " of scripts, ", stopped, " that were stopped, ", stopped_in_pauses,
+      " of them in a pause, ", met_targets, " by a test that met its target and ", reached_times,
+      " by their time, ", given_ahead,
       " in which workers were given several contributions at once; after the last fault at most ",
       absl::StrFormat("%.0f %%", 100 * longest), " of the time given was taken\n");
 }
@@ -97,6 +99,7 @@ std::vector<std::string> Coverage::Empty() const {
   if (diverged == 0) empty.push_back("diverges");
   if (kept == 0) empty.push_back("goes on from what the shards have kept");
   if (lost_power == 0) empty.push_back("the coordinator's machine loses power");
+  if (continued == 0) empty.push_back("is started again after a signal");
   if (scripts == 0) empty.push_back("a script's model");
   if (met_targets == 0) empty.push_back("stopped by a test that met its target");
   if (reached_times == 0) empty.push_back("stopped by its time");

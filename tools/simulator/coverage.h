@@ -35,6 +35,7 @@ struct Coverage {
   int64_t went_back_again = 0;  // more than once
   int64_t kept = 0;             // went on from what the shards had kept
   int64_t lost_power = 0;       // the coordinator's machine did
+  int64_t continued = 0;        // were started again after a signal
   int64_t scripts = 0;          // had a script's model
   int64_t resumed = 0;          // second runs, from a checkpoint, that faults struck
   int64_t resumed_on_arrival = 0;

@@ -217,6 +217,10 @@ MUTANTS = {
         "if (!lasting_.stop().empty()) {",
         "if (false) {",
     ]),
+    "signal_outlives_the_job": ("//server/coordinator:coordinator.cc", "versions", [
+        "if (end.ok() && (event.lasts || is_back)) keep();",
+        "if (event.lasts || is_back) keep();",
+    ]),
     "view_of_the_first_term": ("//server/coordinator:coordinator_views.cc", "terms", [
         "view_.set_term(before_.term());",
         "view_.set_term(1);",

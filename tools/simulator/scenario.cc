@@ -86,6 +86,7 @@ std::string Scenario::ToString() const {
   absl::StrAppend(&text, "; goes on in ", ModeName(later_mode),
                   later_on_arrival ? " from on arrival" : "");
   if (power_fails) absl::StrAppend(&text, "; its power fails with the coordinator");
+  if (continues) absl::StrAppend(&text, "; is started again after a signal");
   if (comes_late) absl::StrAppend(&text, "; a worker comes when the training is over");
   if (later_misfit) absl::StrAppend(&text, ", first comes one of another data set");
   for (const Fault& fault : later_faults) absl::StrAppend(&text, ", ", fault.ToString());
@@ -107,6 +108,7 @@ Scenario Scenario::Later() const {
   later.job.checkpoint_seconds = 0;
   later.later_faults.clear();
   later.later_misfit = false;
+  later.continues = false;
   return later;
 }
 
@@ -137,6 +139,7 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   setting.replaced_after = scenario.replaced_after;
   setting.power_fails = scenario.power_fails;
   setting.comes_late = scenario.comes_late;
+  setting.continues = scenario.continues;
   setting.disk_is_full = scenario.disk_is_full;
   setting.disk_stands_still = scenario.disk_stands_still;
   setting.limit = kLimit;

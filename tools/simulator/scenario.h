@@ -58,6 +58,7 @@ struct Scenario {
   bool disk_is_full = false;       // for some checkpoints, and some parts of them
   bool disk_stands_still = false;  // for some parts
   bool power_fails = false;        // with the server that coordinates, each time that it dies
+  bool continues = false;          // in the same folder, when a signal has ended it
   bool comes_late = false;         // a worker comes when the training is over
   bool later_misfit = false;       // before its workers comes one of another data set, and stays
 

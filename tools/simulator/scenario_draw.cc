@@ -440,6 +440,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawLaterDeaths(messages, &scenario);
   DrawScript(&scenario);
   DrawDisk(&scenario);
+  scenario.continues = RandomStream(Key(seed, "continues")).Below(4) != 0;
   // Where one worker is enough, the first that comes is right.
   if (job.workers == 1 && scenario.first.has_value()) scenario.first = Misfit::kVersion;
   if (job.max_restarts > 0) SpareTerms(&scenario);

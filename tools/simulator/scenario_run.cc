@@ -206,14 +206,7 @@ absl::Status Judge::CheckWhole() const {
         "account: the summary counts %d servers lost and %d samples rolled back; %d and %d were",
         summary.servers_lost, summary.samples_rolled_back, watch_.deaths(), watch_.rolled_back()));
   }
-  if (watch_.stops() > 0 && (watch_.stopped() == "training" || watch_.stopped() == "paused") &&
-      watch_.last_step() != invariants_.units() && !watch_.has_no_last_checkpoint()) {
-    return absl::InternalError(
-        absl::StrFormat("stopped resumable: the job was stopped, and ended at unit %d; its last "
-                        "checkpoint is of %d",
-                        invariants_.units(), watch_.last_step().value_or(-1)));
-  }
-  return absl::OkStatus();
+  return watch_.CheckResumable();
 }
 
 void Judge::Count(Coverage* coverage) const {
@@ -237,6 +230,7 @@ void Judge::Count(Coverage* coverage) const {
   if (watch_.deaths() > 1) ++coverage->went_back_again;
   if (watch_.kept() > 0) ++coverage->kept;
   if (watch_.has_lost_power()) ++coverage->lost_power;
+  if (watch_.has_continued()) ++coverage->continued;
   if (scenario_.job.is_script) ++coverage->scripts;
   if (invariants_.given_ahead() > 0) ++coverage->given_ahead;
   coverage->longest = std::max(coverage->longest, watch_.share_of_bound());

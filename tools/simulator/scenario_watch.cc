@@ -57,6 +57,14 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
   setting->on_initial_values = [this](const std::vector<float>& values) {
     OnInitialValues(values);
   };
+  setting->before_continue = [this] {
+    // Nobody else finishes what has begun.
+    if (simulation_->coordinator().Status(SimStart()).members_size() == 0) {
+      return Violated(invariants_.CheckAbandoned(*simulation_));
+    }
+    Violated(invariants_.Check(*simulation_));
+    Violated(CheckResumable());
+  };
   setting->on_power_loss = [this] { OnPowerLoss(); };
   setting->on_switch = [this](const proto::Mode& mode) { OnSwitch(mode); };
   setting->callbacks.on_metrics = [this](const MetricsLine& line, absl::Time) { OnMetrics(line); };
@@ -163,8 +171,8 @@ void ScenarioWatch::OnView(const proto::View& view, const std::string& reason, a
   }
 }
 
-absl::Status ScenarioWatch::CheckTerm(const proto::RunState& state,
-                                      const std::optional<proto::Manifest>& resume) const {
+absl::Status ScenarioWatch::CheckBegin(const proto::RunState& state,
+                                       const std::optional<proto::Manifest>& resume) const {
   RUBATO_RETURN_IF_ERROR(invariants_.violated());
   if (newest_is_of_term_) RUBATO_RETURN_IF_ERROR(invariants_.CheckUpTo(newest_->manifest));
   const int64_t step = newest_.has_value() ? newest_->manifest.step() : 0;
@@ -173,6 +181,12 @@ absl::Status ScenarioWatch::CheckTerm(const proto::RunState& state,
         absl::StrFormat("terms: term %d begins with step %d; the last checkpoint is of step %d",
                         state.term(), resume.has_value() ? resume->step() : 0, step));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ScenarioWatch::CheckTerm(const proto::RunState& state,
+                                      const std::optional<proto::Manifest>& resume) const {
+  RUBATO_RETURN_IF_ERROR(CheckBegin(state, resume));
   // Of a shard that cannot be given its values it is not said which it is.
   const bool is_explained =
       struck_servers_.count(simulation_->head()) > 0 ||
@@ -208,6 +222,7 @@ Invariants ScenarioWatch::InvariantsOf(uint32_t term) const {
 void ScenarioWatch::OnTerm(const proto::RunState& state,
                            const std::optional<proto::Manifest>& resume) {
   if (log_ != nullptr) *log_ << "  term " << state.term() << ": " << state.reason() << "\n";
+  if (state.interrupted()) return OnContinued(state, resume);
   Violated(CheckTerm(state, resume));
   // A coordinator that was lost leaves nothing but the lines.
   const bool has_trained = state.has_lost_shard() ? HasTrained(state.samples()) : has_trained_;
@@ -218,6 +233,30 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
   }
   in_vain_ = has_trained ? 0 : in_vain_ + 1;
   ++deaths_;
+  BeginTerm(state);
+}
+
+void ScenarioWatch::OnContinued(const proto::RunState& state,
+                                const std::optional<proto::Manifest>& resume) {
+  has_continued_ = true;
+  Violated(CheckBegin(state, resume));
+  if (has_trained_) in_vain_ = 0;
+  signals_ = 0;
+  BeginTerm(state);
+}
+
+absl::Status ScenarioWatch::CheckResumable() const {
+  if (stops_ == 0 || (stopped_ != "training" && stopped_ != "paused") ||
+      last_step_ == invariants_.units() || has_no_last_checkpoint_) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(
+      absl::StrFormat("stopped resumable: the job was stopped, and ended at unit %d; its last "
+                      "checkpoint is of %d",
+                      invariants_.units(), last_step_.value_or(-1)));
+}
+
+void ScenarioWatch::BeginTerm(const proto::RunState& state) {
   OnFlush();
   samples_before_ = state.samples();
   told_ = 0;

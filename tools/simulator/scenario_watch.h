@@ -75,8 +75,10 @@ class ScenarioWatch : private Observer {
   const std::optional<Checkpoint>& last_in_sync() const { return last_; }
   const std::optional<Checkpoint>& last_on_arrival() const { return last_on_arrival_; }
   const std::optional<int64_t>& last_step() const { return last_step_; }
-  // Whether the coordinator has said that the last one could not be written.
-  bool has_no_last_checkpoint() const { return has_no_last_checkpoint_; }
+  // That the last checkpoint of a job that was stopped is of its end, unless the coordinator has
+  // said that it could not be written.
+  absl::Status CheckResumable() const;
+  bool has_continued() const { return has_continued_; }
   // How much of the time that the job had after the last fault it took.
   double share_of_bound() const;
   // How often the job has gone back, and the samples trained in vain, as the coordinator counted
@@ -100,9 +102,14 @@ class ScenarioWatch : private Observer {
   Observer* OfTerm(uint32_t term) override;
   void OnView(const proto::View& view, SimTime now) override;
   void OnTerm(const proto::RunState& state, const std::optional<proto::Manifest>& resume);
+  // It was ended by a signal, and goes on.
+  void OnContinued(const proto::RunState& state, const std::optional<proto::Manifest>& resume);
+  void BeginTerm(const proto::RunState& state);
   // Of a term of which nothing has happened.
   Invariants InvariantsOf(uint32_t term) const;
   // The term that has ended, and what the next one begins with.
+  absl::Status CheckBegin(const proto::RunState& state,
+                          const std::optional<proto::Manifest>& resume) const;
   absl::Status CheckTerm(const proto::RunState& state,
                          const std::optional<proto::Manifest>& resume) const;
   // Whether the term, which has come as far as `samples`, has done more than it began with. Lines
@@ -185,6 +192,7 @@ class ScenarioWatch : private Observer {
   std::vector<uint64_t> initial_;  // that the job begins with, where a script gives it
   std::optional<int64_t> last_step_;
   bool has_no_last_checkpoint_ = false;
+  bool has_continued_ = false;  // after a signal
   absl::Status violated_;
 };
 

@@ -34,6 +34,7 @@ Scenario Shrink(Scenario scenario, absl::FunctionRef<bool(const Scenario&)> fail
   const std::function<void(Scenario*)> kSimpler[] = {
       [](Scenario* s) { s->first.reset(); },
       [](Scenario* s) { s->comes_late = false; },
+      [](Scenario* s) { s->continues = false; },
       [](Scenario* s) { s->power_fails = false; },
       [](Scenario* s) { s->disk_is_full = false; },
       [](Scenario* s) { s->disk_stands_still = false; },

@@ -90,6 +90,16 @@ absl::Status Simulation::Build() {
 }
 
 void Simulation::StartAll() {
+  StartFrom(0);
+  if (!setting_.first.has_value()) return;
+  StartMisfit(*setting_.first);
+  if (!setting_.resume.has_value()) SetTask(kFirstGoes, 0, kFirstGoesAfter);
+  for (int worker = 0; worker < setting_.job.cluster().workers().start(); ++worker) {
+    SetTask(kStartWorker, worker, kFirstIsGone);
+  }
+}
+
+void Simulation::StartFrom(size_t first) {
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     shards_[shard]->Start(worker_setting_.shards[shard]);
     if (!IsApart(static_cast<int>(shard))) {
@@ -98,13 +108,7 @@ void Simulation::StartAll() {
       shard_heartbeats_[shard]->Start(shard_heartbeat_processes_[shard]);
     }
   }
-  for (size_t number = 0; number < workers_.size(); ++number) Start(number);
-  if (!setting_.first.has_value()) return;
-  StartMisfit(*setting_.first);
-  if (!setting_.resume.has_value()) SetTask(kFirstGoes, 0, kFirstGoesAfter);
-  for (int worker = 0; worker < setting_.job.cluster().workers().start(); ++worker) {
-    SetTask(kStartWorker, worker, kFirstIsGone);
-  }
+  for (size_t number = first; number < workers_.size(); ++number) Start(number);
 }
 
 void Simulation::SetWhatIsShared(const std::string& digest) {
@@ -353,6 +357,7 @@ absl::Status Simulation::Run() {
   while (!is_over()) {
     Step(&idle_since);
     if (!failure_.ok()) return failure_;
+    if (MayContinue()) RUBATO_RETURN_IF_ERROR(Continue());
   }
   if (setting_.ends_within > 0) {
     // Of a job that is stopped before it has begun not all processes have been started.

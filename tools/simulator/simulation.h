@@ -97,6 +97,8 @@ struct SimulationSetting {
   // the others come, unless the job resumes from a checkpoint, which says more reliably than the
   // first worker what fits.
   std::optional<Misfit> first;
+  // When a signal has ended the job, all its processes are started once more in the same folder.
+  bool continues = false;
   // With fewer workers than cluster.workers.min, another is started after so long.
   SimTime replaced_after = kSecond;
   // Whenever the server that coordinates dies, its machine has lost power: what was not flushed to
@@ -119,6 +121,8 @@ struct SimulationSetting {
   Observer* observer = nullptr;
   std::function<void(const Simulation&)> after_event;
   std::function<void(const Stop& stop)> before_stop;
+  // The job has been ended by a signal, and is about to be started again.
+  std::function<void()> before_continue;
   // A mode has been asked for by hand, and the coordinator has said that it will hold.
   std::function<void(const proto::Mode& mode)> on_switch;
   // A script's values have been saved, with which the job begins.
@@ -226,6 +230,8 @@ class Simulation : private Process {
   absl::Status MakeShard(int shard);
   // All processes that are there begin.
   void StartAll();
+  // The shards, and the workers from number `first` on.
+  void StartFrom(size_t first);
   bool LeavesOut() const {
     return setting_.job.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
   }
@@ -243,6 +249,10 @@ class Simulation : private Process {
   void OnLostShard(int lost_shard, const absl::Status& why);
   // The coordinator's process begins the next term in place.
   void BeginTerm();
+  // Whether the job has ended by a signal, and is to go on.
+  bool MayContinue() const;
+  // All processes of the job are started once more.
+  absl::Status Continue();
   // A server is started that has died.
   void StartServer(int server);
   // The next term is about to begin with `kept_`.
@@ -330,6 +340,7 @@ class Simulation : private Process {
   KeptOnDisk flushed_;
   std::vector<float> given_;     // by a worker, so far
   bool is_interrupted_ = false;  // by a signal: nobody starts a server again, nor another term
+  bool has_continued_ = false;   // after that
   std::unique_ptr<CoordinatorProcess> coordinator_;
   std::unique_ptr<CoordinatorProcess> teller_;  // of a job that was over when it came
   std::vector<std::unique_ptr<ShardProcess>> shards_;

@@ -89,6 +89,7 @@ void Simulation::TellOfTerm() {
   // How this one ends is not known.
   kept_.state.clear_reason();
   kept_.state.clear_lost_shard();
+  kept_.state.clear_interrupted();
   kept_.metrics.reset();
   flushed_.state = kept_.state;
 }
@@ -109,6 +110,49 @@ void Simulation::BeginTerm() {
   if (is_dedicated()) return;
   shards_[0]->BeginTerm();
   coordinator_->SetOwnShard(shards_[0]->control());
+}
+
+bool Simulation::MayContinue() const {
+  return setting_.continues && !has_continued_ && coordinator_->end().has_value() &&
+         absl::IsCancelled(*coordinator_->end()) && coordinator_->core().has_begun();
+}
+
+// As whoever starts the job again with the run's folder.
+absl::Status Simulation::Continue() {
+  has_continued_ = true;
+  is_interrupted_ = false;
+  if (setting_.before_continue) setting_.before_continue();
+  RUBATO_RETURN_IF_ERROR(EndAll());
+  // Of what had ended, nothing is left.
+  for (int server = 0; server <= head(); ++server) KillServer(server);
+  for (size_t number = 0; number < workers_.size(); ++number) {
+    network_.Crash(worker_processes_[number]);
+    network_.Crash(heartbeat_processes_[number]);
+  }
+  std::vector<Fault> faults;
+  for (const Fault& fault : setting_.faults) {
+    if (fault.at > network_.sent()) faults.push_back(fault);
+  }
+  network_.SetFaults(faults);
+  // As in NextState.
+  proto::RunState& state = kept_.state;
+  state.set_term(state.term() + 1);
+  state.set_interrupted(true);
+  state.set_reason("shard 0, which coordinates the job, was ended by a signal");
+  state.clear_samples();
+  StartCoordinator();
+  TellOfTerm();
+  const size_t before = workers_.size();
+  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    dead_.push_back(std::move(shards_[shard]));
+    if (IsApart(shard)) dead_.push_back(std::move(shard_heartbeats_[shard]));
+    RUBATO_RETURN_IF_ERROR(MakeShard(shard));
+  }
+  for (int worker = 0; worker < setting_.job.cluster().workers().start(); ++worker) {
+    RUBATO_RETURN_IF_ERROR(MakeWorker(worker));
+  }
+  StartFrom(before);
+  return absl::OkStatus();
 }
 
 void Simulation::StartServer(int server) {

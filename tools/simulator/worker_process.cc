@@ -465,6 +465,7 @@ SimTime WorkerProcess::left_alone_since() const {
 SimTime WorkerProcess::gave_up_after() const {
   const bool gave_up = ended() && !end_->ok() && !asked_to_leave_ && !servers_stand_still_ &&
                        !has_diverged_ && had_parameters_at_ != kNever &&
+                       setting_.network->alive(self_) &&
                        setting_.network->alive(setting_.coordinator);
   return gave_up ? ended_at_ - had_parameters_at_ : kNever;
 }
