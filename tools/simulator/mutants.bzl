@@ -172,6 +172,10 @@ MUTANTS = {
         "now - last_part_ < kPartSilence",
         "now - last_part_ < 1000 * kPartSilence",
     ]),
+    "silent_reader_waited_for": ("//server/coordinator:starting.cc", "finishes", [
+        "if (waited_ <= patience_) return",
+        "if (waited_ <= 1000 * patience_) return",
+    ]),
     "joiner_not_taken_in": ("//server/coordinator:coordinator_views.cc", "finishes", [
         "if (!is_new) return;",
         "return;",

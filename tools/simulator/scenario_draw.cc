@@ -354,7 +354,8 @@ void DrawLaterDeaths(int64_t messages, Scenario* scenario) {
   }
 }
 
-// Where servers come back: what would keep the job's own workers out of a term that begins.
+// Where servers come back, or one worker is enough: what would keep the job's own workers out of a
+// term that begins.
 void SpareTerms(Scenario* scenario) {
   // Whoever is alone when a term begins has the right data.
   if (scenario->first.has_value()) scenario->first = Misfit::kVersion;
@@ -441,9 +442,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawScript(&scenario);
   DrawDisk(&scenario);
   scenario.continues = RandomStream(Key(seed, "continues")).Below(4) != 0;
-  // Where one worker is enough, the first that comes is right.
-  if (job.workers == 1 && scenario.first.has_value()) scenario.first = Misfit::kVersion;
-  if (job.max_restarts > 0) SpareTerms(&scenario);
+  if (job.max_restarts > 0 || job.workers == 1) SpareTerms(&scenario);
   scenario.power_fails = job.max_restarts > 0 && RandomStream(Key(seed, "power")).Below(3) == 0;
   return scenario;
 }

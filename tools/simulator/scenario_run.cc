@@ -93,7 +93,8 @@ absl::Status Judge::CheckDeath() const {
   }
   for (const auto& worker : simulation_.workers()) {
     if (!may_know || !worker->ended() || worker->ended_at() < fatal.at || worker->end()->ok() ||
-        worker->leaves() || watch_.has_struck(worker->index()) || IsNamed(*worker->end())) {
+        worker->leaves() || watch_.has_struck(worker->index()) || IsNamed(*worker->end()) ||
+        invariants_.diverged().count(worker->index()) > 0) {
       continue;
     }
     // One that was joining anew when the job ended, or leaves with its broken stream before it is
@@ -157,8 +158,8 @@ absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
     return false;
   }
   // What fails each time anew does not get better.
-  if (watch_.has_struck_server() && watch_.is_in_vain() && !end_.ok() && !absl::IsInternal(end_) &&
-      absl::StrContains(end_.message(), "shard ")) {
+  if (scenario_.job.max_restarts > 0 && watch_.is_in_vain() && !end_.ok() &&
+      !absl::IsInternal(end_) && absl::StrContains(end_.message(), "shard ")) {
     coverage->killed = coverage->in_vain = 1;
     return false;
   }

@@ -189,6 +189,8 @@ absl::Status ScenarioWatch::CheckTerm(const proto::RunState& state,
   RUBATO_RETURN_IF_ERROR(CheckBegin(state, resume));
   // Of a shard that cannot be given its values it is not said which it is.
   const bool is_explained =
+      (scenario_.disk_stands_still &&
+       absl::StrContains(state.reason(), "has not read its part of")) ||
       struck_servers_.count(simulation_->head()) > 0 ||
       struck_servers_.count(state.lost_shard()) > 0 ||
       (scenario_.job.dedicated_coordinator && state.lost_shard() == 0 && !struck_servers_.empty());
@@ -387,6 +389,11 @@ void ScenarioWatch::OnSwitch(const proto::Mode& mode) {
 // The reference says which tests end the training, not the coordinator.
 void ScenarioWatch::OnMetrics(const MetricsLine& line) {
   if (line.kind == MetricsLine::Kind::kTrain) {
+    if (line.samples <= told_) {
+      Violated(absl::InternalError(absl::StrFormat(
+          "account: a line of training tells of %d samples, behind one of %d in the same term",
+          line.samples, told_)));
+    }
     told_ = line.samples;
     has_trained_ = true;
   }

@@ -322,7 +322,10 @@ void ShardProcess::SayWritten() {
 }
 
 void ShardProcess::Do(const shard_outcome::ReadPart&) {
-  SetTimer(setting_.network->now() + kPartTime, kRead);
+  // In every third term, so that the job gets on in the others.
+  const bool stands_still =
+      setting_.come_back && setting_.disk_stands_still && (term_->term + shard_) % 3 == 1;
+  SetTimer(setting_.network->now() + (stands_still ? kStandsStill : kPartTime), kRead);
 }
 
 void ShardProcess::ReadPart() {
