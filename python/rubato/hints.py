@@ -57,7 +57,7 @@ class BufferWatch:
     def end(self) -> None:
         now = dict(self._buffers()) if self._before else {}
         changed = [name for name, values in self._before.items()
-                   if name not in now or not torch.equal(now[name], values)]
+                   if name not in now or not _are_equal(now[name], values)]
         self._before = {}
         if changed:
             more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -65,12 +65,18 @@ class BufferWatch:
                  "one of its own, and a checkpoint has none")
 
     def _buffers(self) -> Iterator[Tuple[str, torch.Tensor]]:
-        """Those that a state_dict has, and no counts."""
+        """Those that a state_dict has, and no counts; of sparse ones torch compares none."""
         for prefix, module in self._modules:
             for name, buffer in module._buffers.items():
-                if (buffer is not None and buffer.is_floating_point() and id(buffer) not in self._held
+                if (buffer is not None and (buffer.is_floating_point() or buffer.is_complex())
+                        and buffer.layout is torch.strided and id(buffer) not in self._held
                         and name not in module._non_persistent_buffers_set):
                     yield f"{prefix}.{name}" if prefix else name, buffer
+
+
+def _are_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """In shape and values, of which a NaN equals another: one that was there before is no change."""
+    return a.shape == b.shape and bool((a.eq(b) | a.ne(a) & b.ne(b)).all())
 
 
 class GradientWatch:

@@ -530,7 +530,13 @@ class Own(nn.Module):
         self.register_buffer("table", torch.ones(2))
         self.register_buffer("cache", torch.ones(2), persistent=False)
         self.register_buffer("once", torch.ones(2))
+        self.register_buffer("mask", torch.tensor([1.0, float("nan")]))
+        self.register_buffer("phase", torch.tensor([1j, complex(float("nan"), 1)]))
+        self.register_buffer("count", torch.zeros(1, dtype=torch.long))
+        self.register_buffer("empty", torch.zeros(0, 3))
+        self.register_buffer("graph", torch.eye(2).to_sparse())
     def forward(self, a):
+        self.count += 1
         if self.once.sum() > 0:
             with torch.inference_mode(): self.once = torch.zeros(2)  # as a cache
         self.cache = torch.zeros(2)
@@ -539,11 +545,15 @@ class Own(nn.Module):
 model = Own()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """ + LOOP + "        optimizer.step()\n"
-        for change, times in (("pass", 0), ("self.table.fill_(1.0)", 0), ("self.table.mul_(0.9)", 1),
-                              ("self.table = self.table * 0.9", 1)):
+        for change, name in (("pass", ""), ("self.table.fill_(1.0)", ""), ("self.table.mul_(0.9)", "table"),
+                             ("self.table = self.table * 0.9", "table"),
+                             ("self.table = torch.ones(len(self.table) + 1)", "table"),
+                             ("self.table[0] = float('nan')", ""), ("self.mask[0] += 1", "mask"),
+                             ("self.phase[0] *= 1j", "phase")):
             code, _, errors = self.run_script(text.replace("CHANGE", change))
             self.assertEqual(code, 0, errors)
-            said = errors.count("the training changes the buffer table, which the servers do not have")
+            said = errors.count(f"the training changes the buffer {name}, which the servers do not have")
+            times = 1 if name else 0
             self.assertEqual((said, errors.count("the training changes")), (times, times), errors)
 
     def test_gradients_that_the_script_changes_are_warned_of_once(self):
