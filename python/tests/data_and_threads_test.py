@@ -3,12 +3,15 @@
 Usage: data_and_threads_test.py. Needs Debian's python3-torch; skipped without it.
 """
 
+import collections
+import dataclasses
 import os
 import pathlib
 import subprocess
 import sys
 import types
 import unittest
+from typing import Any
 from unittest import mock
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[i]) for i in (1,)]
@@ -16,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
 from skipped import run_cases, skip
 
 try:
+    import numpy
     import torch
 except ImportError:
     skip("DataAndThreadsTest", "Torch", "python3-torch is not installed")
@@ -53,6 +57,40 @@ class Own(Dataset):
         return 4
 
 
+Named = collections.namedtuple("Named", "number name")
+
+
+@dataclasses.dataclass
+class Row:
+    number: int
+    value: Any
+
+
+class Column:
+    """As pandas.Series."""
+
+    def __init__(self, values):
+        self.values = values
+        self.iloc = self
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, rows):
+        return Column(self.values[rows])
+
+    def to_numpy(self):
+        return self.values
+
+
+class Table(Column):
+    """As pandas.DataFrame."""
+
+    def __init__(self, columns, values):
+        super().__init__(values)
+        self.columns = list(columns)
+
+
 class DataAndThreadsTest(unittest.TestCase):
     def test_equal_data_have_equal_digests(self):
         x, y = torch.arange(12.0).view(4, 3), torch.arange(4)
@@ -77,9 +115,62 @@ class DataAndThreadsTest(unittest.TestCase):
         # Wherever a host has them.
         for others in ([f"/mnt/{i}.png" for i in range(4)], [pathlib.Path(name) for name in names]):
             self.assertEqual(digest(Own(names), None), digest(Own(others), None))
-        # What is no name and no label may differ from process to process.
-        self.assertEqual(digest(Own([object(), 0.1, []]), None), digest(Own([object(), 0.2, []]), None))
-        self.assertEqual(digest(Own([]), None), digest(Own([object()]), None))
+        # Of others what is at their end, and the length.
+        texts = [["a" * 1000], ["a" * 1001], ["a" * 999 + "b"], ["\ud800"], ["\ud801"]]
+        self.assertEqual(len({digest(Own(one), None) for one in texts}), len(texts))
+
+    def test_what_rows_hold_shows(self):
+        rows = [[["0.5", "cat"], ["1.5", "dog"]], [["0.5", "cat"], ["1.5", "cow"]], [[0.5, "cat"], [1.5, "dog"]],
+                [{"id": 0, "words": [3, 4]}, {"id": 1, "words": [5]}], [{"id": 0, "words": [3, 4]}, {"id": 1}],
+                [{"id": 0, "words": [3, 5]}, {"id": 1, "words": [5]}], [{"id": 0, "word": [3, 4]}, {"id": 1}],
+                [Row(0, None), Row(1, 2.5)], [Row(0, None), Row(1, 3.5)], [Named(0, "a")], [Named(0, "b")],
+                [[None, True]], [[None, False]], [[b"ab"]], [[b"ac"]], [["ab"], []], [["ab"]], [1 + 2j], [2 + 2j],
+                [torch.arange(2), torch.arange(3)], [torch.arange(2), torch.arange(1, 4)],
+                [(numpy.float32(1), [numpy.ones(2)])], [(numpy.float32(1), [numpy.zeros(2)])],
+                numpy.array([[1, "a"], [2, "b"]], object), numpy.array([[1, "a"], [2, "c"]], object),
+                numpy.array([(1, 2.5)], "i1,f8"), numpy.array([(1, 3.5)], "i1,f8"), {"a": [0, 1], "b": {2, 3}},
+                {"a": [0, 1], "b": {2, 4}}, {"a": [0, 2], "b": {2, 3}}, {"a": [0, 1], "c": {2, 3}}, Row(0, [1]),
+                Row(0, [2])]
+        for sets in map(Own, rows), iter(rows), (Subset(Own([one]), range(1)) for one in rows):
+            self.assertEqual(len({digest(one, None) for one in sets}), len(rows))
+        many = [[i, [str(i)] * 3] for i in range(200_000)]
+        kept = digest(Own(many), None)
+        many[0] = [0, ["1"] * 3]
+        self.assertNotEqual(digest(Own(many), None), kept)
+
+    def test_what_tables_of_pandas_hold_shows(self):
+        def table(columns, rows):
+            return Table(columns, numpy.array(rows, object))
+
+        with mock.patch.dict(sys.modules, {"pandas": types.SimpleNamespace(DataFrame=Table, Series=Column)}):
+            sets = [table("ab", [[1, "x"], [2, "y"]]), table("ab", [[1, "x"], [2, "z"]]),
+                    table("ac", [[1, "x"], [2, "y"]]), Column(numpy.arange(4)), Column(numpy.arange(1, 5))]
+            self.assertEqual(len({digest(Own(one), None) for one in sets}), len(sets))
+            self.assertEqual(digest(Own(table("ab", [[1, "x"], [2, "y"]])), None), digest(Own(sets[0]), None))
+
+    def test_what_may_differ_from_process_to_process_does_not_show(self):
+        # Objects, and what a data set holds by a name of its own: folders, ranks, times.
+        for one, other in ((object(), object()), ([object(), 1], [object(), 1]), ("/data", "/mnt"), (0, 1), (0.5, 1.5),
+                           (None, 1), ([], [object()]), (b"a", b"b"), ({}, set()),
+                           ({"rank": 0, "to": "/a"}, {"rank": 1, "to": "/b"}),
+                           (Row(0, {"rank": 0}), Row(1, {"rank": 1}))):
+            self.assertEqual(digest(Own(one), None), digest(Own(other), None), (one, other))
+        # The order of sets, and of what is made of them.
+        self.assertEqual(digest({"a": 1, "b": [2]}, None), digest({"b": [2], "a": 1}, None))
+        text = "import torch; from rubato.digest import digest; print(digest([{'ab', 'cd', 'ef'}, '\xe4'], None))"
+        found = {subprocess.run([sys.executable, "-c", text], text=True, check=True, capture_output=True,
+                                env={**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": locale, "PYTHONPATH": sys.path[1]}
+                                ).stdout for seed, locale in (("1", "C"), ("2", "C.UTF-8"), ("3", "POSIX"))}
+        self.assertEqual(len(found), 1, found)
+        # The bytes between the fields of an array, which mean nothing.
+        memory = numpy.zeros(32, numpy.uint8), numpy.full(32, 255, numpy.uint8)
+        arrays = [one.view(numpy.dtype("i1,f8", align=True)) for one in memory]
+        for array in arrays:
+            array["f0"], array["f1"] = 1, 2.5
+        self.assertEqual(*(digest(Own(array), None) for array in arrays))
+        held = []
+        held.append(held)
+        self.assertEqual(digest(Own(held), None), digest(Own(held), None))
 
     def test_what_is_called_indices_may_be_anything(self):
         several = [Own(torch.arange(4.0)) for _ in range(3)]
@@ -93,8 +184,9 @@ class DataAndThreadsTest(unittest.TestCase):
         kept = digest(Own(x), None)
         x[-1] = 1
         self.assertNotEqual(digest(Own(x), None), kept)
-        self.assertEqual(sum(map(len, digests._pieces(x))), digests._MOST)
-        self.assertLess(sum(map(len, digests._pieces(x[:1000]))), 1001)
+        self.assertEqual(sum(map(len, digests._pieces(x, digests._MOST))), digests._MOST)
+        self.assertEqual(sum(map(len, digests._pieces(x[:1000], digests._MOST))), 1000)
+        self.assertEqual(sum(map(len, digests._pieces(x, 1000))), 1000)
 
     def test_libraries_have_no_threads_beside_the_one(self):
         done = subprocess.run([sys.executable, "-c", PRODUCT, str(pathlib.Path(__file__).resolve().parents[1]), "1"],
