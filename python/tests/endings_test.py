@@ -325,6 +325,15 @@ class EndingsTest(WithPrograms):
                               capture_output=True)
         self.assertIn("error: eval cannot test a script's model: load the parameters in your script", done.stderr)
 
+    def test_a_target_of_which_the_script_tells_nothing_is_warned_of(self):
+        text = FAILING.replace("FAILS", "pass")
+        said = "nothing was told of the test at step 4, expected eval/loss, by which train.stop_when goes"
+        train = "until: {epochs: 3}, stop_when: {metric: eval/loss, at_most: 0.5}"
+        for found, times in (None, 1), ("None", 1), ("{'loss': 1}", 0):
+            test = f"    job.evaluate(lambda: {found})\n" if found else ""
+            code, printed = self.train_text(text.replace('print("came', test + 'print("came'), train=train)
+            self.assertEqual((code, printed.count(said)), (0, times), printed)
+
     def test_a_script_ends_its_job_for_all_workers(self):
         # Rank 0 asks once by its count, and again in the final test, when the training is over.
         text = FAILING.replace("FAILS", "pass").replace('print("came', """\

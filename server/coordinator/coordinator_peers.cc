@@ -378,6 +378,12 @@ void Coordinator::OnEvaluation(PeerId id, const Peer& peer,
   const MetricsLine line = work_->OnEvaluation(evaluation, now_);
   const bool is_told = !IsScript(job_) || evaluation.judged() > 0;
   if (is_told) out_.push_back(line);
+  if (IsScript(job_)) {
+    for (std::string& warning :
+         evaluations_->OnPassed(peer.worker, line.step, is_told, evaluation.is_final())) {
+      out_.push_back(Warn{std::move(warning)});
+    }
+  }
   if (evaluation.is_final()) {
     ending_.OnFinalTest(evaluation, line, *evaluations_, registry_, &summary_, &out_);
     return;

@@ -1,6 +1,7 @@
 #include "server/coordinator/evaluations.h"
 
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/space/modes.h"
@@ -65,6 +66,36 @@ std::optional<std::string> Evaluations::OnResult(int64_t unit,
   const bool is_met = when.has_at_least() ? *value >= when.at_least() : *value <= when.at_most();
   if (!is_met) return std::nullopt;
   return absl::StrFormat("the target is met: %s is %g", when.metric(), *value);
+}
+
+std::vector<std::string> Evaluations::OnPassed(const WorkerId& worker, int64_t step, bool is_told,
+                                               bool is_final) {
+  std::vector<std::string> warnings;
+  const bool stops = job_.train().has_stop_when();
+  if (!is_told && !is_final && (stops || job_.checkpoint().has_keep_best()) &&
+      !std::exchange(has_warned_of_none_, true)) {
+    warnings.push_back(absl::StrFormat(
+        "nothing was told of the test at step %d, expected %s, by which %s goes: the script's "
+        "job.evaluate, called in all workers, tells the job what its test returns",
+        step, stops ? job_.train().stop_when().metric() : job_.checkpoint().keep_best().metric(),
+        stops ? "train.stop_when" : "checkpoint.keep_best"));
+  }
+  if (worker.rank == 0) {
+    (is_told ? first_tells_ : first_misses_) = true;
+  } else if (is_told) {
+    others_tell_ = true;
+  } else {
+    misses_ = worker.rank;
+  }
+  if (first_tells_ && !first_misses_ && !others_tell_ && misses_.has_value() &&
+      !std::exchange(has_warned_of_first_, true)) {
+    warnings.push_back(absl::StrFormat(
+        "a test was worker %d's, which told nothing, and worker 0 tells of each of its own: "
+        "expected job.evaluate in all workers, of which one runs the test, and not only where "
+        "job.rank == 0",
+        *misses_));
+  }
+  return warnings;
 }
 
 }  // namespace rubato

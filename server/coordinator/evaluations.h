@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "common/space/modes.h"
 #include "proto/cluster.pb.h"
@@ -35,6 +36,11 @@ class Evaluations {
   // `line` is the result of the test at `unit`; nothing if nothing was tested. Why the job is to
   // stop, if train.stop_when says so.
   std::optional<std::string> OnResult(int64_t unit, const std::optional<MetricsLine>& line);
+  // A script's worker has passed a test that was its own, and `is_told` what it found, or not. What
+  // to warn of, once each: that nothing is told of what the job goes by, unless the training is
+  // over; and that rank 0 alone tests.
+  std::vector<std::string> OnPassed(const WorkerId& worker, int64_t step, bool is_told,
+                                    bool is_final);
   // The worker is lost and will report no more tests.
   void OnLost(const WorkerId& worker);
   // Units may be counted anew from here.
@@ -63,6 +69,13 @@ class Evaluations {
   int64_t told_below_ = 0;
   std::set<int64_t> told_;
   std::optional<MetricsLine> last_;
+  // Of a script.
+  bool has_warned_of_none_ = false;
+  bool has_warned_of_first_ = false;
+  bool first_tells_ = false;   // rank 0, of a test
+  bool first_misses_ = false;  // one, of which it has told nothing
+  bool others_tell_ = false;
+  std::optional<int> misses_;  // the rank of another
 };
 
 }  // namespace rubato

@@ -1,13 +1,24 @@
 #include "server/coordinator/evaluations.h"
 
 #include <cmath>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/space/modes.h"
+#include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 constexpr WorkerId kFirst{0, 1}, kSecond{1, 1};
 
@@ -87,6 +98,49 @@ TEST_F(EvaluationsTest, AScriptsFigureIsATarget) {
     line.others = {{"f1", 0.5}};
     EXPECT_EQ(evaluations.OnResult(6, line), "the target is met: eval/f1 is 0.5");
   }
+}
+
+TEST_F(EvaluationsTest, AScriptThatTellsNothingOfWhatTheJobGoesByIsWarnedOfOnce) {
+  Evaluations evaluations(job_, 16);
+  EXPECT_THAT(evaluations.OnPassed(kFirst, 4, /*is_told=*/false, /*is_final=*/true), IsEmpty());
+  EXPECT_THAT(
+      evaluations.OnPassed(kFirst, 2, /*is_told=*/false, /*is_final=*/false),
+      ElementsAre(StartsWith("nothing was told of the test at step 2, expected eval/loss, by which "
+                             "train.stop_when goes: the script's job.evaluate")));
+  EXPECT_THAT(evaluations.OnPassed(kSecond, 4, /*is_told=*/false, /*is_final=*/false), IsEmpty());
+
+  job_.mutable_train()->clear_stop_when();
+  EXPECT_THAT(Evaluations(job_, 16).OnPassed(kFirst, 2, /*is_told=*/false, /*is_final=*/false),
+              IsEmpty());
+  job_.mutable_checkpoint()->mutable_keep_best()->set_metric("eval/f1");
+  EXPECT_THAT(Evaluations(job_, 16).OnPassed(kFirst, 2, /*is_told=*/false, /*is_final=*/false),
+              ElementsAre(HasSubstr("expected eval/f1, by which checkpoint.keep_best goes")));
+}
+
+TEST_F(EvaluationsTest, AScriptThatTestsWhereItsRankIs0AloneIsWarnedOfOnce) {
+  job_.mutable_train()->clear_stop_when();
+  struct Passed {
+    WorkerId worker;
+    bool is_told;
+  };
+  const auto warnings = [this](std::initializer_list<Passed> all) {
+    Evaluations evaluations(job_, 16);
+    std::vector<std::string> found;
+    for (const Passed& one : all) {
+      for (std::string& text : evaluations.OnPassed(one.worker, 2, one.is_told, false)) {
+        found.push_back(std::move(text));
+      }
+    }
+    return found;
+  };
+  const auto is_warned = ElementsAre(AllOf(StartsWith("a test was worker 1's, which told nothing"),
+                                           HasSubstr("not only where job.rank == 0")));
+  EXPECT_THAT(warnings({{kSecond, false}, {kFirst, true}, {kSecond, false}}), is_warned);
+  EXPECT_THAT(warnings({{kFirst, true}, {kSecond, false}}), is_warned);
+  EXPECT_THAT(warnings({{kSecond, false}, {kSecond, false}}), IsEmpty()) << "it tests nowhere";
+  EXPECT_THAT(warnings({{kFirst, false}, {kSecond, false}, {kFirst, true}}), IsEmpty())
+      << "it tests in some epochs";
+  EXPECT_THAT(warnings({{kSecond, true}, {kFirst, true}, {kSecond, false}}), IsEmpty());
 }
 
 }  // namespace
