@@ -32,13 +32,12 @@ import types
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from .errors import Ended, Error, Refused
+from .errors import USAGE, Ended, Error, Refused
 from .figures import Figures
 
 _LENGTH = struct.Struct("<I")
 _READ = 1 << 16  # bytes
 _END = 30  # seconds that the process may take to leave
-_USAGE = 2  # kExitUsage: repeating cannot help
 _DECODER = json.JSONDecoder()
 
 
@@ -278,7 +277,7 @@ def ended(end: Work) -> BaseException:
     """The exception for a frame "end" of a job that has not ended well."""
     if end.code > 128:
         return SystemExit(end.code)
-    kind = Refused if end.code == _USAGE else Ended
+    kind = Refused if end.code == USAGE else Ended
     return kind(end.reason or f"the job ended with exit code {end.code}", *(() if kind is Refused else (end.code,)))
 
 

@@ -7,9 +7,12 @@ import sys
 import warnings
 from typing import Any
 
-_USAGE = 2  # kExitUsage: repeating cannot help
+USAGE = 2  # kExitUsage: repeating cannot help
 _TRY_AGAIN = 75  # kExitTryAgain: nothing is wrong with the script
 _MOST_TEXT = 200  # characters of a value in a sentence
+
+IMPORTED_ANEW = ("a process of multiprocessing that reads the data imports the script anew, which calls rubato.join, "
+                 "expected its work behind `if __name__ == \"__main__\":`, which spawn and forkserver need")
 
 
 class Error(RuntimeError):
@@ -51,7 +54,7 @@ def exit_code(error: BaseException) -> int:
     default."""
     if isinstance(error, Ended):
         return _TRY_AGAIN if error.exit_code == 1 else error.exit_code
-    return _USAGE if isinstance(error, Error) else 0
+    return USAGE if isinstance(error, Error) else 0
 
 
 def tell_by_exit_code() -> None:

@@ -9,7 +9,7 @@ from torch.utils import data
 
 from . import seeds
 from .engine import Engine
-from .errors import Refused
+from .errors import IMPORTED_ANEW, USAGE, Refused
 from .sampler import Order, Places
 
 Place = Tuple[int, int, int]  # epoch, begin, end
@@ -240,6 +240,8 @@ class Loader:
             try:
                 of, batch = next(self._batches)
             except Exception:  # of a sample, in its turn; the script may go on
+                if any(process.exitcode == USAGE for process in getattr(self._batches, "_workers", ())):
+                    raise Refused(IMPORTED_ANEW) from None
                 self._plan.note_fetched(next(iter(self._plan.asked), None))
                 raise
             of = None if of is None else tuple(of)  # pinning has made a list of it

@@ -485,6 +485,14 @@ job.prepare(model, optimizer, loader)
         optimizer.step()
 """)
 
+    def test_a_script_that_loader_processes_import_anew(self):
+        for method in "spawn", "forkserver":
+            code, _, errors = self.run_script("loader = DataLoader(TensorDataset(x, y), 8, num_workers=2, "
+                                              f"multiprocessing_context='{method}')\n" + LOOP)
+            self.assertEqual(code, 1, errors)  # of the processes one or both say so, too
+            self.assertEqual(errors.count("rubato.errors.Refused: a process of multiprocessing that reads the data "
+                                          "imports the script anew, which calls rubato.join, expected its work"), 1)
+
     def test_no_programs(self):
         self.refuses("found no rubato-server", """
 import os
