@@ -65,6 +65,7 @@ class Layout:
         self._trainable = [entry.tensor for entry in self.parameters]
         if not self.parameters:
             raise Refused("the model has no parameters to train")
+        self._check_memories()
         self._momenta = [module.momentum for module in self._normalising]
         self._loads: List[Any] = []  # of pairs (tensor, the values in the vector), where memory is not shared
         self._averages: List[Any] = []  # likewise, of these alone
@@ -92,6 +93,16 @@ class Layout:
                           "float32 at the servers")
         self.entries.append(Entry(name, tensor, average, self.values, tensor.numel()))
         self.values += tensor.numel()
+
+    def _check_memories(self) -> None:
+        """Refused if two parameters are tied by their memory, which would not be one any more."""
+        first: Dict[int, Entry] = {}  # by address
+        for entry in self.parameters:
+            address = entry.tensor.data_ptr()
+            other = first.setdefault(address, entry)
+            if address != 0 and other is not entry:  # 0: of a device that tells none
+                raise Refused(f"{other.name} and {entry.name} are two parameters of one memory, expected one parameter "
+                              "in both places: assign the parameter itself, not its .data")
 
     def _views(self, memory: Any, offset: int) -> staging.Flat:
         """The flat vector at so many bytes of `memory`."""

@@ -402,6 +402,16 @@ next(iter(worker))
 worker.push({"v": numpy.ones(3)})
 """)
 
+    def test_two_parameters_of_one_memory(self):
+        text = """
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+TIES
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""" + LOOP + "        optimizer.step()\n"
+        self.refuses("0.weight and 1.weight are two parameters of one memory, expected one parameter in both places",
+                     text.replace("TIES", "model[1].weight.data = model[0].weight.data"))
+        self.passes(text.replace("TIES", "model[1].weight = model[0].weight"))
+
     def test_sparse_gradients(self):
         self.refuses("sparse=False", """
 model = nn.Sequential(nn.Embedding(4, 2, sparse=True))
