@@ -276,8 +276,9 @@ class Job(server.Commands):
         if not (engine.tests_final or (self.rank == 0 and not engine.is_over)):
             return False
         # Not the flat vector behind all of them, but each; by the names of what torch.compile has wrapped.
-        values = {name: value.detach().clone() if isinstance(value, torch.Tensor) else value
-                  for name, value in getattr(self._model, "_orig_mod", self._model).state_dict().items()}
+        values = getattr(self._model, "_orig_mod", self._model).state_dict()  # with versions of its modules, as torch's
+        for name, value in values.items():
+            values[name] = value.detach().clone() if isinstance(value, torch.Tensor) else value
         temporary = f"{os.fspath(path)}.{os.getpid()}"
         torch.save(values, temporary)
         os.replace(temporary, path)

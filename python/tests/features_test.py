@@ -811,6 +811,7 @@ except rubato.Refused as error:
     def test_a_saved_file_has_the_values_alone(self):
         self.passes(LOOP + """        optimizer.step()
 assert job.save("found.pt")
+assert torch.load("found.pt")._metadata == model.state_dict()._metadata
 for value in torch.load("found.pt").values():
     storage = value.untyped_storage() if hasattr(value, "untyped_storage") else value.storage()
     assert storage.nbytes() == 4 * value.numel()
