@@ -49,6 +49,9 @@ class Engine:
         self.on_samples: Callable[[int, int, int, List[int]], None] = lambda *_: None
         self.on_over: Callable[[], None] = lambda: None  # hears once of the job's end
         self.on_asking: Callable[[], None] = lambda: None  # hears before the parameters may change
+        # What answers a micro-batch, of whom, and what gives them, for people.
+        self.answer, self.answerer = "optimizer.step()", "the optimizer that job.prepare returned"
+        self.source = "the loader that job.prepare returned"
         self._batch = int(worker.job["train"]["batch_size"])
         self._load = load
         self._state = _State.NOTHING
@@ -102,8 +105,9 @@ class Engine:
         """Sends the computed gradient and requests the next micro-batch. True if that has not arrived yet: the script
         may do other work, but must not use the parameters, which are changing."""
         if self._state is _State.BEGUN:
-            raise Refused("optimizer.step() was not called for the micro-batch before, expected once for each, of the "
-                          "optimizer that job.prepare returned: to add gradients of several, set train.micro_batches")
+            raise Refused(f"{self.answer} was not called for the micro-batch before, expected once for each, of "
+                          f"{self.answerer}: to add gradients of several, set train.micro_batches; to leave one out, "
+                          "call it with weight=0")
         if self._state is _State.FILLED:
             self._give()
         if self._state is _State.NOTHING:
@@ -175,12 +179,11 @@ class Engine:
 
     def fill(self, write: Callable[[Any], None], weight: int) -> None:
         """`write` fills the gradient of the micro-batch that it gets; `weight` is the weight of that gradient."""
-        if self._state in (_State.FILLED, _State.NOTHING):
-            raise Refused("optimizer.step() was called twice for one micro-batch, expected once; for two losses, such "
+        if self._state in (_State.FILLED, _State.NOTHING) and self.begun > 0:
+            raise Refused(f"{self.answer} was called twice for one micro-batch, expected once; for two losses, such "
                           "as a GAN's: docs/pytorch.md, Two optimizers")
         if self._state is not _State.BEGUN:
-            raise Refused("optimizer.step() was called with no micro-batch at hand, expected one from the loader that "
-                          "job.prepare returned")
+            raise Refused(f"{self.answer} was called with no micro-batch at hand, expected one from {self.source}")
         write(self.work)
         self._weight = weight
         self._state = _State.FILLED

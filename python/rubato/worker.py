@@ -76,6 +76,8 @@ class Worker:
                         f"numpy {numpy.__version__} python {sys.version_info[0]}", 2)
         self._places = Places(samples, int(worker.job.get("seed", 0)), order)
         self._engine = self.job._engine = Engine(worker, samples, self._load)
+        self._engine.answer, self._engine.answerer = "worker.push", "the rubato.Worker"
+        self._engine.source = "the loop over the rubato.Worker"
         self._engine.on_over = self.job._release
         self._engine.on_samples = self._places.tell
 

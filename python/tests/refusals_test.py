@@ -63,7 +63,30 @@ class RefusalsTest(WithFake):
     for a, b in [] if skips else [next(batches := iter(loader))]""") + "        optimizer.step()\n")
 
     def test_a_step_without_a_micro_batch(self):
-        self.refuses("no micro-batch at hand", LOOP.split("for epoch")[0] + "next(iter(loader))\noptimizer.step()\n")
+        for first in "next(iter(loader))\n", "":
+            self.refuses("no micro-batch at hand, expected one from the loader that job.prepare returned",
+                         LOOP.split("for epoch")[0] + first + "optimizer.step()\n")
+
+    def test_a_micro_batch_that_is_left_out(self):
+        skips = LOOP.replace("        compute(a, b)\n", "        if job.step == 2: SKIP\n        compute(a, b)\n")
+        step = "        optimizer.step()\n"
+        self.refuses("optimizer.step() was not called for the micro-batch before, expected once for each, of the "
+                     "optimizer that job.prepare returned: to add gradients of several, set train.micro_batches; to "
+                     "leave one out, call it with weight=0", skips.replace("SKIP", "continue") + step)
+        self.passes(skips.replace("SKIP", "optimizer.step(weight=0); continue") + step)
+
+    def test_answers_of_a_worker(self):
+        text = """
+import numpy
+g = {"w": numpy.ones(3, numpy.float32)}
+worker = rubato.Worker(job, dict(g), samples=8, batch_size=4, optimizer={"name": "sgd", "learning_rate": 0.1})
+"""
+        push = "worker.push(g)\n"
+        self.refuses("worker.push was called with no micro-batch at hand, expected one from the loop over", text + push)
+        self.refuses("worker.push was not called for the micro-batch before, expected once for each, of the "
+                     "rubato.Worker:", text + "for work in worker: pass\n")
+        self.refuses("worker.push was called twice for one micro-batch, expected once",
+                     text + f"for work in worker:\n    {push}    {push}")
 
     def test_arrays_that_the_script_changes(self):
         text = """
