@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import multiprocessing
 import os
 import sys
 import warnings
@@ -10,9 +11,6 @@ from typing import Any
 USAGE = 2  # kExitUsage: repeating cannot help
 _TRY_AGAIN = 75  # kExitTryAgain: nothing is wrong with the script
 _MOST_TEXT = 200  # characters of a value in a sentence
-
-IMPORTED_ANEW = ("a process of multiprocessing that reads the data imports the script anew, which calls rubato.join, "
-                 "expected its work behind `if __name__ == \"__main__\":`, which spawn and forkserver need")
 
 
 class Error(RuntimeError):
@@ -55,6 +53,20 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, Ended):
         return _TRY_AGAIN if error.exit_code == 1 else error.exit_code
     return USAGE if isinstance(error, Error) else 0
+
+
+def imported_anew(call: str) -> str:
+    """A sentence for a process that must not come to `call`."""
+    return (f"a process that spawn or forkserver has started imports the script anew, which calls {call}, expected its "
+            "work behind `if __name__ == \"__main__\":`")
+
+
+def end_if_imported_anew(call: str) -> None:
+    """Ends the process with exit code 2 if it is one that multiprocessing has started, as for a DataLoader, and that
+    imports the script before its work."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        print(f"rubato: {imported_anew(call)}", file=sys.stderr, flush=True)
+        os._exit(USAGE)  # of an exception forkserver makes a code of its own
 
 
 def tell_by_exit_code() -> None:

@@ -4,7 +4,6 @@ import atexit
 import io
 import json
 import math
-import multiprocessing
 import numbers
 import os
 import pathlib
@@ -14,7 +13,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping,
 
 from . import core, figures, length, seeds, server, threads
 from .engine import Engine
-from .errors import IMPORTED_ANEW, USAGE, Error, Refused, shown, tell_by_exit_code, warn
+from .errors import Error, Refused, end_if_imported_anew, shown, tell_by_exit_code, warn
 from .sampler import Order, wanted_rank
 
 if TYPE_CHECKING:
@@ -40,9 +39,7 @@ def join(job: Optional[Dict[str, Any]] = None, *, epochs: Optional[float] = None
 
     Raises Refused if an argument is unknown, cannot be a job's, or if nothing says when the training ends.
     """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        print(f"rubato: {IMPORTED_ANEW}", file=sys.stderr, flush=True)
-        os._exit(USAGE)  # of an exception forkserver makes a code of its own
+    end_if_imported_anew("rubato.join")
     return Job(job, epochs, settings)
 
 

@@ -10,7 +10,7 @@ import traceback
 from typing import Any, Callable, Dict, Optional
 
 from . import server
-from .errors import Ended, Error, Refused, shown
+from .errors import Ended, Error, Refused, end_if_imported_anew, shown
 
 _LOOK = 1.0  # seconds between looks at the processes
 _LEAVE = 10  # seconds that a process may take to leave a job that cannot begin
@@ -92,6 +92,7 @@ def launch(function: Callable[[], Any], job: Dict[str, Any], workers: int = 2, *
         method: "fork", or "spawn" for functions of modules: where the notebook has used CUDA, or device.threads is more
             than 1 and the notebook has used threads of PyTorch.
     """
+    end_if_imported_anew("rubato.launch")
     if not callable(function):
         raise Refused(f"found a {type(function).__name__} for the function, expected one that the workers call")
     if not isinstance(job, dict):

@@ -9,7 +9,7 @@ from torch.utils import data
 
 from . import seeds
 from .engine import Engine
-from .errors import IMPORTED_ANEW, USAGE, Refused
+from .errors import USAGE, Refused, imported_anew
 from .sampler import Order, Places
 
 Place = Tuple[int, int, int]  # epoch, begin, end
@@ -241,7 +241,7 @@ class Loader:
                 of, batch = next(self._batches)
             except Exception:  # of a sample, in its turn; the script may go on
                 if any(process.exitcode == USAGE for process in getattr(self._batches, "_workers", ())):
-                    raise Refused(IMPORTED_ANEW) from None
+                    raise Refused(imported_anew("rubato.join")) from None
                 self._plan.note_fetched(next(iter(self._plan.asked), None))
                 raise
             of = None if of is None else tuple(of)  # pinning has made a list of it

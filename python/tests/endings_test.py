@@ -654,6 +654,17 @@ except rubato.Ended as error:
 """)
         self.assertEqual(lines, ["worker 1 ended with exit code 1: OSError: no such disk"])
 
+    def test_a_script_that_the_processes_it_launches_import_anew(self):
+        (self.folder / "launch.py").write_text(NOTEBOOK[:NOTEBOOK.index("while run.status")].replace(
+            "workers=2)", "workers=2, method='spawn')") + "run.wait()\n")
+        done = subprocess.run([PYTHON, "launch.py"], cwd=self.folder, env=self.environment, text=True,
+                              capture_output=True)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("rubato: a process that spawn or forkserver has started imports the script anew, which calls "
+                      "rubato.launch, expected its work behind", done.stderr)
+        self.assertEqual(len(list((self.folder / "runs").glob("notebook-*"))), 1)
+        self.await_nobody()
+
     def test_what_a_launcher_sets_is_not_of_a_scripts_own_job(self):
         # Nobody listens at that address, or may.
         self.environment.update(MASTER_ADDR="192.0.2.1", MASTER_PORT="29500", WORLD_SIZE="4")

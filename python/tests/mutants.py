@@ -361,7 +361,7 @@ MUTANTS = [
      "data_and_threads_test DataAndThreadsTest.test_what_may_differ_from_process_to_process_does_not_show"),
     ("a table is not compared", "digest.py", "value.iloc[::step].to_numpy()]", "0]",
      "data_and_threads_test DataAndThreadsTest.test_what_tables_of_pandas_hold_shows"),
-    ("a script that is imported anew joins once more", "job.py", '"_inheriting", False)', '"_other", False)',
+    ("a script that is imported anew joins once more", "errors.py", '"_inheriting", False)', '"_other", False)',
      "refusals_test RefusalsTest.test_a_script_that_loader_processes_import_anew"),
     ("a rate of nothing is not told", "hints.py", "        begin -= 1\n", "        break\n",
      "features_test FeaturesTest.test_a_schedule_that_comes_to_nothing_is_warned_of"),

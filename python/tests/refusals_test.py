@@ -523,7 +523,7 @@ job.prepare(model, optimizer, loader)
             code, _, errors = self.run_script("loader = DataLoader(TensorDataset(x, y), 8, num_workers=2, "
                                               f"multiprocessing_context='{method}')\n" + LOOP)
             self.assertEqual(code, 1, errors)  # of the processes one or both say so, too
-            self.assertEqual(errors.count("rubato.errors.Refused: a process of multiprocessing that reads the data "
+            self.assertEqual(errors.count("rubato.errors.Refused: a process that spawn or forkserver has started "
                                           "imports the script anew, which calls rubato.join, expected its work"), 1)
 
     def test_no_programs(self):
