@@ -221,9 +221,17 @@ class Engine:
             self.tested(Figures())
 
     @property
+    def known(self) -> Any:
+        """The last work; the first is waited for. Until then nothing is known of this worker and of the mode, which in
+        a job that goes on may be another than the first that its file names."""
+        if self.work.leaves is None:
+            self.advance()
+        return self.work
+
+    @property
     def step(self) -> int:
         """Steps of the job before the current micro-batch; at the end of the training, all."""
-        epochs, place = divmod(self.work.samples_before, self.samples)
+        epochs, place = divmod(self.known.samples_before, self.samples)
         return int(epochs * -(-self.samples // self._batch) + place // self._batch)
 
     @property
@@ -237,11 +245,8 @@ class Engine:
 
     @property
     def leaves(self) -> int:
-        """Micro-batches of an update in the mode that holds, which the first micro-batch tells: it is waited for. A job
-        that goes on may have another mode than the first that its file names."""
-        if self.work.leaves is None:
-            self.advance()
-        return int(self.work.leaves or self.worker.leaves)
+        """Micro-batches of an update in the mode that holds."""
+        return int(self.known.leaves or self.worker.leaves)
 
     def leave(self) -> None:
         """Asks rubato-worker to leave when the work that it has begun is done."""

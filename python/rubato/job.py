@@ -308,17 +308,18 @@ class Job(server.Commands):
 
     @property
     def rank(self) -> int:
-        """The rank of this worker, from the first micro-batch on. It may change when workers join or leave."""
-        return int(self._prepared().work.rank)
+        """The rank of this worker. Before the first micro-batch it waits until the job has begun, as `workers`, `mode`,
+        `step` and `epoch` do. It may change when workers join or leave."""
+        return int(self._prepared().known.rank)
 
     @property
     def workers(self) -> int:
-        return int(self._prepared().work.workers)
+        return int(self._prepared().known.workers)
 
     @property
     def mode(self) -> str:
         """sync, async or bounded."""
-        return str(self._prepared().work.mode)
+        return str(self._prepared().known.mode)
 
     @property
     def step(self) -> int:
@@ -329,7 +330,7 @@ class Job(server.Commands):
     @property
     def epoch(self) -> int:
         """The epoch of the current micro-batch; behind the last epoch that one."""
-        return int(self._prepared().work.epoch)
+        return int(self._prepared().known.epoch)
 
     def _prepared(self) -> Engine:
         if self._engine is None:

@@ -350,6 +350,19 @@ print("saved", job.save("model.pt"), "came""")
         ends = sorted(log.splitlines()[-1] for log in logs)
         self.assertEqual(ends, [f"saved {saved} came to its end" for saved in (False, True)])
 
+    def test_a_script_knows_its_rank_before_the_first_batch(self):
+        text = FAILING.replace("FAILS", "pass").replace(
+            "for epoch", "print('is', job.rank, 'of', job.workers, job.mode, job.epoch, job.step)\nfor epoch", 1)
+        flags = ("--set", "cluster.workers=2", "--set", "train.micro_batches=2")
+        code, printed = self.train_text(text, train="until: {epochs: 1}", flags=flags)
+        self.assertEqual(code, 0, printed)
+        logs = self.folder / "runs" / "latest" / "logs"
+        for rank in range(2):
+            self.assertIn(f"is {rank} of 2 sync 0 0\n", (logs / f"worker-{rank}.log").read_text())
+        code, printed = self.train_text(text, train="until: {epochs: 2}", flags=(*flags, "--resume", "runs/latest"))
+        self.assertEqual(code, 0, printed)
+        self.assertIn("is 0 of 2 sync 1 4\n", printed)
+
     def final_accuracy(self):
         return json.loads((self.folder / "runs" / "latest" / "summary.json").read_text()).get("test_accuracy")
 

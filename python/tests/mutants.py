@@ -78,7 +78,7 @@ MUTANTS = [
      "features_test FeaturesTest.test_a_loaders_length_is_what_it_gives"),
     ("what a script prints is kept back", "job.py", "            _print_by_lines()\n", "",
      "endings_test EndingsTest.test_what_the_first_script_prints_is_seen_though_it_is_killed"),
-    ("a loader's length is that of the job's first mode", "engine.py", "int(self.work.leaves or self.worker.leaves)",
+    ("a loader's length is that of the job's first mode", "engine.py", "int(self.known.leaves or self.worker.leaves)",
      "int(self.worker.leaves)",
      "endings_test EndingsTest.test_a_loaders_length_is_that_of_the_mode_in_which_the_script_begins"),
     ("batches draw what their process draws", "loader.py",
