@@ -179,8 +179,11 @@ class Sampler:
     def __len__(self) -> int:
         """Batches that this rank has left of the epoch."""
         whole, rest = divmod(self.size - self.position, self.batch_size)
-        begin, end = self._part(self.size - rest)
-        return whole + (begin < end)
+        return whole * self._has_part(self.batch_size) + self._has_part(rest)
+
+    def _has_part(self, samples: int) -> bool:
+        """Of a global batch of so many samples, which may be fewer than the ranks."""
+        return self.rank * samples // self.ranks < (self.rank + 1) * samples // self.ranks
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch, self.position = epoch, 0

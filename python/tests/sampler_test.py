@@ -111,11 +111,14 @@ class SamplerTest(unittest.TestCase):
             sampler.state_dict(4)
 
     def test_length_is_what_a_rank_gets(self):
-        for rank in range(8):  # of the two samples of the last batch
-            sampler = rubato.Sampler(10, 8, rank=rank, ranks=8)
-            expected = len(sampler)
-            self.assertEqual(len(list(sampler)), expected, rank)
-            self.assertEqual(place(sampler.state_dict(expected)), (1, 0))
+        # Of the two samples of the last batch, and of batches that have fewer than there are ranks.
+        for size, batch in (10, 8), (10, 3), (9, 1):
+            for rank in range(8):
+                sampler = rubato.Sampler(size, batch, rank=rank, ranks=8)
+                expected = len(sampler)
+                self.assertEqual(len(list(sampler)), expected, (size, batch, rank))
+                if expected > 0:
+                    self.assertEqual(place(sampler.state_dict(expected)), (1, 0))
 
     def test_a_state_of_other_batches_is_refused(self):
         sampler = rubato.Sampler(20, 8, seed=3)
