@@ -18,6 +18,7 @@ frames over a socket pair: the length (4 bytes, little-endian) and a JSON object
                        leave       to go when what was begun is done
 """
 
+import ctypes
 import json
 import math
 import mmap
@@ -134,6 +135,8 @@ class Worker:
         self._values = values
         os.ftruncate(self._memory_fd, 3 * self._region())
         memory = self._memory = mmap.mmap(self._memory_fd, 0)
+        _memories[memory] = os.dup(self._memory_fd)
+        weakref.finalize(memory, os.close, _memories[memory])
         self._regions = [Gradient(memory, self._region()), Gradient(memory, 2 * self._region())]
         return memory
 
@@ -292,13 +295,21 @@ def _text(value: Optional[float]) -> str:
 
 
 # Forked processes, such as a DataLoader's, close the sockets that they have got: else the job would notice that the
-# script was killed only when these have ended, too.
+# script was killed only when these have ended, too. And what they write to the parameters stays with them, as after any
+# fork: the memory is shared with rubato-worker alone.
 _workers: "weakref.WeakSet[Worker]" = weakref.WeakSet()
+_memories: "weakref.WeakKeyDictionary[mmap.mmap, int]" = weakref.WeakKeyDictionary()  # and the file of each
+_MAP_FIXED = 0x10  # of Linux, which `mmap` does not name
+_mmap = ctypes.CDLL(None).mmap
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_ssize_t)
 
 
-def _close_in_child() -> None:
+def _part_in_child() -> None:
     for worker in list(_workers):
         worker._socket.close()
+    for memory, file in list(_memories.items()):
+        _mmap(ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory), mmap.PROT_READ | mmap.PROT_WRITE,
+              mmap.MAP_PRIVATE | _MAP_FIXED, file, 0)
 
 
-os.register_at_fork(after_in_child=_close_in_child)
+os.register_at_fork(after_in_child=_part_in_child)

@@ -831,6 +831,18 @@ assert job.save("found.pt")
 plain.load_state_dict(torch.load("found.pt"))
 """)
 
+    def test_what_a_forked_process_writes_to_the_model_stays_with_it(self):
+        child = """
+def fork():
+    child = os.fork()
+    if child == 0:
+        with torch.no_grad(): model.weight.zero_()
+        os._exit(0 if (model.weight == 0).all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+        text = "import os" + child + LOOP + "        FORK\n        optimizer.step()\nFORK\n"  # and when the job is over
+        self.same(text.replace("FORK", "fork()"), text.replace("FORK", "pass"))
+
     def test_nothing_of_a_job_that_has_ended_stays(self):
         text = """
 import os, pathlib, signal
