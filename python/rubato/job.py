@@ -342,6 +342,9 @@ class Job(server.Commands):
         if self._model is None:
             raise Refused(f"{call} was called for a rubato.Worker, expected a model that job.prepare was given: {verb} "
                           "the arrays behind the loop, where job.rank == 0")
+        if engine.is_begun:
+            raise Refused(f"{call} was called between a batch and its optimizer.step(), expected before the next batch "
+                          "or behind the loop")
         return engine
 
     def _close(self) -> None:

@@ -67,6 +67,12 @@ class RefusalsTest(WithFake):
             self.refuses("no micro-batch at hand, expected one from the loader that job.prepare returned",
                          LOOP.split("for epoch")[0] + first + "optimizer.step()\n")
 
+    def test_a_test_and_a_file_before_a_batch_has_been_stepped(self):
+        for call, name in ("job.evaluate(lambda: {})", "job.evaluate"), ("job.save('x.pt')", "job.save"):
+            self.refuses(f"{name} was called between a batch and its optimizer.step(), expected before the next",
+                         LOOP + f"        {call}\n        optimizer.step()\n")
+            self.passes(LOOP + f"        optimizer.step()\n        {call}\n")
+
     def test_a_micro_batch_that_is_left_out(self):
         skips = LOOP.replace("        compute(a, b)\n", "        if job.step == 2: SKIP\n        compute(a, b)\n")
         step = "        optimizer.step()\n"
