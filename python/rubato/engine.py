@@ -118,7 +118,7 @@ class Engine:
     def _next(self) -> None:
         frame = self.worker.next()
         while frame.kind == "final" and not frame.tests:  # again where the job went back to its end
-            self._end_at(frame.samples_before)
+            self._end_at(frame)
             self.worker.take_final()
             self._load(True)
             frame = self.worker.next()
@@ -137,14 +137,16 @@ class Engine:
         self.tests_final = frame.kind == "final"
         # The final parameters belong to no micro-batch: what the message does not say stays as it was.
         if self.tests_final:
-            self._end_at(frame.samples_before)
+            self._end_at(frame)
         self.work = core.Work(**{**vars(self.work), **vars(frame)}) if self.tests_final else frame
         self._state = _State.FINAL if self.tests_final else _State.FRESH
         self._loss = None
 
-    def _end_at(self, samples: int) -> None:
+    def _end_at(self, final: Any) -> None:
         """The job ends behind so many samples, and so in the epoch of the last of them."""
-        self.work.samples_before, self.work.epoch = samples, max(0, samples - 1) // self.samples
+        samples = self.work.samples_before = final.samples_before
+        self.work.epoch = max(0, samples - 1) // self.samples
+        self.work.rank, self.work.workers, self.work.mode = final.rank, final.workers, final.mode
 
     def reload(self) -> None:
         """Loads the current parameters again, because the script has changed them."""

@@ -64,6 +64,11 @@ print(job.epoch, job.step)
             code, output, errors = self.run_script(text, FAKE_BEGINS="final", FAKE_KEPT=kept)
             self.assertEqual((code, output.split()), (0, "1 1 6 1 6".split()), errors)
 
+    def test_who_comes_for_the_end_alone_knows_its_rank(self):
+        text = LOOP + "        optimizer.step()\nprint(job.rank, job.workers, job.mode)\n"
+        code, output, errors = self.run_script(text, FAKE_BEGINS="final", FAKE_KEPT="1", FAKE_ENDS="0")
+        self.assertEqual((code, output), (0, "1 2 sync\n"), errors)
+
     def test_a_batch_that_is_left_comes_again(self):
         output = self.passes(LOOP.replace("        optimizer.zero_grad()", "        break") + """
         pass

@@ -169,7 +169,7 @@ MUTANTS = [
      "        if False:\n            self._end_at(",
      "features_test FeaturesTest.test_who_comes_for_the_final_test_alone_knows_where_the_job_stands"),
     ("the last step is not counted where another tests", "engine.py",
-     "            self._end_at(frame.samples_before)\n            self.worker.take", "            self.worker.take",
+     "            self._end_at(frame)\n            self.worker.take", "            self.worker.take",
      "features_test FeaturesTest.test_behind_the_last_epoch_the_step_is_the_number_of_steps"),
     ("the last epoch's number is the first's", "engine.py", "max(0, samples - 1) // self.samples", "self.work.epoch",
      "features_test FeaturesTest.test_who_comes_for_the_final_test_alone_knows_where_the_job_stands"),
