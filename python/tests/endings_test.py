@@ -543,6 +543,16 @@ for epoch""").replace('print("came', '    job.evaluate(test)\nprint("came')
                       "(cluster.stall_timeout)", printed)
         self.assertEqual(code, 0)
 
+    def test_who_fails_as_the_job_ends_is_told(self):
+        text = FAILING.replace("import sys", "import glob, os, sys, time").replace(
+            "FAILS", "while job.step > 1 and os.environ['RUBATO_RANK'] == '1': time.sleep(0.05); "
+                     "glob.glob('runs/*/summary.json') and 1 / 0")
+        settings = ("cluster.workers=2", "train.micro_batches=2", "cluster.stall_timeout=2s")
+        code, printed = self.train_text(text, flags=[word for one in settings for word in ("--set", one)])
+        self.assertIn("warning: worker 1 ended as the job did: exited with code 1: ZeroDivisionError: division by zero\n",
+                      printed)
+        self.assertEqual(code, 0)
+
     def test_who_comes_too_late_is_not_waited_for(self):
         kill = "if job.step == 3 and not os.path.exists('died'): open('died', 'w').close(); os.kill(os.getpid(), 9)"
         text = FAILING.replace("import sys", "import os, sys, time").replace("FAILS", "pass")

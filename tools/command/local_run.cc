@@ -366,8 +366,7 @@ bool LocalRun::HasSummary() const { return access(folder_.SummaryFile().c_str(),
 std::optional<Failure> LocalRun::LateFailure() const {
   const absl::StatusOr<std::string> summary = ReadSmallFile(folder_.SummaryFile());
   if (plan_.job.script_size() == 0 || !summary.ok()) return std::nullopt;
-  std::vector<Failure> failures = late_;
-  for (const Failure& failure : launcher_.untold()) failures.push_back(failure);
+  const std::vector<Failure> failures = LateFailures();
   for (const Failure& failure : failures) {
     if (failure.stage == ScriptStage::kKnowsEnd) return failure;
   }
@@ -382,6 +381,12 @@ std::optional<Failure> LocalRun::LateFailure() const {
     if (!is_tested && FailedInFinalTest(failure)) return failure;
   }
   return std::nullopt;
+}
+
+std::vector<Failure> LocalRun::LateFailures() const {
+  std::vector<Failure> failures = late_;
+  for (const Failure& failure : launcher_.untold()) failures.push_back(failure);
+  return failures;
 }
 
 void LocalRun::ReadRest() {

@@ -59,6 +59,8 @@ class LocalRun {
   // Then, or after kAllEnded: a script that failed when the job was done, or in the test of the
   // final parameters if that has come to nothing.
   std::optional<Failure> LateFailure() const;
+  // All scripts that have failed as the job ended.
+  std::vector<Failure> LateFailures() const;
 
  private:
   // Whether servers that have ended are started again.

@@ -247,6 +247,11 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
         PrintFailure(log, run, *late);
         return late->exit_code;
       }
+      for (const Failure& failure : run.LateFailures()) {
+        if (failure.role != "worker" || failure.killed) continue;
+        Say(log, absl::StrCat("warning: ", run.NameOf(failure),
+                              " ended as the job did: ", failure.reason));
+      }
       return code;
   }
 }
