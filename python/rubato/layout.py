@@ -88,6 +88,7 @@ class Layout:
             raise Refused(f"{name} has no shape yet: run the model once on a batch before job.prepare")
         if tensor.numel() == 0:  # nothing to train
             return
+        self._has_loaded = False
         if tensor.dtype not in _FLOATS:
             raise Refused(f"{name}: found {tensor.dtype}, expected real numbers with a floating point: parameters are "
                           "float32 at the servers")
@@ -210,7 +211,10 @@ class Layout:
         overwrite them."""
         if is_new:
             self._check_memory()
-            self._warn_of(self._changed())
+            if self._has_loaded:
+                self._warn_of(self._changed())
+            else:
+                self._check_begins()
         with torch.no_grad():
             for tensor, view in self._averages + (self._loads if is_new else []):
                 tensor.copy_(view)
@@ -232,6 +236,15 @@ class Layout:
         """The parameters are about to be loaded, whatever the script has made of them: those that lay in the vector
         lie there again."""
         for entry, view, address in self._shared:
+    def _check_begins(self) -> None:
+        """Raises Refused if the script has changed parameters since move_to: whose value the job begins with would
+        depend on the worker and on where the parameter lies."""
+        self._has_loaded = True
+        early = self._changed()
+        if early is not None:
+            raise Refused(f"{early} was changed in place after job.prepare, expected it before: the job begins with the "
+                          "values of that time")
+
             if entry.tensor.data_ptr() != address:
                 entry.tensor.data = view
         for module, name, tensor in self._buffers:

@@ -118,12 +118,21 @@ def factors(scheduler: Any, optimizer: torch.optim.Optimizer, steps: int) -> Lis
                                       "change (cycle_momentum=False)")
             table.append(found[0] if found else 1.0)
             if len(table) < steps:
-                scheduler.step()
+                _step(scheduler)
     for group, values in zip(groups, before):
         group.update(values)
     while len(table) > 1 and table[-1] == table[-2]:
         table.pop()  # the last holds afterwards
     return table
+
+def _step(scheduler: Any) -> None:
+    try:
+        scheduler.step()
+    except TypeError as error:  # it asks for more, as timm's do
+        kind = type(scheduler)
+        raise Refused(f"found a {kind.__name__} of {kind.__module__} for a scheduler, expected one of "
+                      f"torch.optim.lr_scheduler, such as a LambdaLR: {error}") from None
+
 
 
 def _check_unchanged(optimizer: torch.optim.Optimizer, settings: List[Dict[str, Any]], what: str) -> None:
@@ -134,6 +143,14 @@ def _check_unchanged(optimizer: torch.optim.Optimizer, settings: List[Dict[str, 
                 raise Refused(f"{name} of {what} was changed from {value} to {found}, expected it as it was: the "
                               "servers have the settings of the whole job, a scheduler is given to job.prepare, and "
                               "the one that job.prepare returns is stepped")
+
+class _State(Dict[str, Any]):
+    """Of libraries that move an optimizer's state to a device and load it again, such as accelerate."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise Error("the optimizer's state is the servers', expected the script to save the model alone: "
+                    "job.checkpoint() writes both, and `rubato export --optimizer` makes a file of it")
+
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -220,9 +237,11 @@ class Optimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def state_dict(self) -> Dict[str, Any]:
-        raise Error(f"the state of {self._kind} is the servers', expected the script to save the model alone: "
-                    "job.checkpoint() writes both, and `rubato export --optimizer` makes a file of it")
+        """The groups' settings, which cannot be saved; the servers have the rest."""
+        return _State(state={}, param_groups=super().state_dict()["param_groups"])
 
+        if isinstance(state_dict, _State):
+            return
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         raise Error(f"the state of {self._kind} is the servers': `rubato train --resume` goes on from a checkpoint")
 

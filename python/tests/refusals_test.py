@@ -246,7 +246,31 @@ optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
                      "job.prepare(model, torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), loader)")
 
     def test_the_optimizers_state(self):
-        self.refuses("is the servers'", "job.prepare(model, optimizer, loader)[1].state_dict()")
+        self.refuses("is the servers'", "torch.save(job.prepare(model, optimizer, loader)[1].state_dict(), 'state.pt')")
+        self.refuses("is the servers'", """
+before = optimizer.state_dict()
+job.prepare(model, optimizer, loader)[1].load_state_dict(before)
+""")
+        # As accelerate does to move it to a device.
+        self.passes(LOOP + """
+        state = optimizer.state_dict()
+        assert state["param_groups"][0]["lr"] == 0.1
+        optimizer.load_state_dict(type(state)({name: value for name, value in state.items()}))
+        optimizer.step()
+""")
+
+    def test_parameters_that_are_changed_between_prepare_and_the_first_batch(self):
+        load = "model.load_state_dict({name: value + 1 for name, value in model.state_dict().items()})\n"
+        self.refuses("weight was changed in place after job.prepare, expected it before",
+                     LOOP.replace("for epoch", load + "for epoch") + "        optimizer.step()\n")
+        self.passes(load + LOOP + "        optimizer.step()\n")
+
+    def test_a_scheduler_that_is_none_of_torchs(self):
+        self.refuses("found a Other of __main__ for a scheduler, expected one of torch.optim.lr_scheduler", """
+class Other:
+    def step(self, epoch): pass
+job.prepare(model, optimizer, loader, Other())
+""")
 
     def test_reduce_on_plateau(self):
         self.refuses("ReduceLROnPlateau", """
