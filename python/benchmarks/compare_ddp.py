@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Two workers and one server beside DistributedDataParallel over gloo with two processes, and beside the plain script.
 
-    python/benchmarks/compare_ddp.py [--models mlp,cnn,char_gpt] [--steps 200] [--rounds 3] [--slow SECONDS]
+    python/benchmarks/compare_ddp.py [--models mlp,cnn,char_gpt,lora] [--steps 200] [--rounds 3] [--slow SECONDS]
 
 Same models, data and optimizer (SGD with momentum), 64 samples a process, one thread a process; they take turns. Prints
 a line for each model and way: medians over the rounds of samples a second, of their ratio to DDP's in the same round,
@@ -36,6 +36,19 @@ BATCH = 64  # of a process
 PROCESSES = 2
 
 
+class Adapted(nn.Module):
+    """A layer that is frozen, and a product of two small ones beside it, which is trained (LoRA)."""
+
+    def __init__(self, inputs, outputs, rank=4):
+        super().__init__()
+        self.base = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.down, self.up = nn.Linear(inputs, rank, bias=False), nn.Linear(rank, outputs, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
 def make(name):
     """Model, inputs and targets of one batch of each process and step."""
     if name == "mlp":
@@ -45,6 +58,10 @@ def make(name):
         return (nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(),
                               nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10)),
                 torch.randn(4096, 1, 28, 28), torch.randint(0, 10, (4096,)))
+    if name == "lora":  # 18.9 million parameters are frozen, and 20,520 trained
+        return (nn.Sequential(nn.Embedding(16384, 1024).requires_grad_(False), Adapted(1024, 1024), nn.ReLU(),
+                              Adapted(1024, 1024), nn.ReLU(), Adapted(1024, 10)),
+                torch.randint(0, 16384, (4096,)), torch.randint(0, 10, (4096,)))
     import char_gpt
     text = torch.randint(0, 65, (4096, char_gpt.CONTEXT + 1))
     return char_gpt.CharGpt(65), text[:, :-1].clone(), text[:, 1:].clone()
@@ -80,7 +97,7 @@ def train(name, steps, rank, out, slow, prepare, ends=True):
     torch.manual_seed(1)
     threads.use(1)  # of all ways alike
     model, x, y = make(name)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01, momentum=0.9)
     loader = DataLoader(TensorDataset(x, y), batch_size=BATCH, shuffle=True)
     model, optimizer, loader, epochs, log, others = prepare(model, optimizer, loader)
     times = []

@@ -27,6 +27,12 @@ def digest(dataset: Any, order: Any) -> str:
     return hashlib.blake2b(whole + name, digest_size=32).hexdigest()
 
 
+def of_tensor(tensor: Any) -> str:
+    """16 hexadecimal digits over its type, shape and values, as far as they are in memory."""
+    whole = _of_array(tensor, _MOST, 0) or f"{tensor.dtype} {tuple(tensor.shape)}".encode()
+    return hashlib.blake2b(whole, digest_size=8).hexdigest()
+
+
 def _of(value: Any, room: int, is_item: bool, depth: int = 0) -> bytes:
     """What tells it from another value; empty: nothing that each process is sure to have alike. `room`: bytes that may
     be read of it. `is_item`: of a list; a number or a text that has a name of its own may be each process's choice,

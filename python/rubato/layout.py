@@ -1,7 +1,8 @@
 """A module's parameters as the flat vector that the servers hold: names, shapes, and where gradients go.
 
-The vector contains the parameters, in the order in which modules and parameters were registered, followed by the
-running statistics of normalising layers, each of which is an average that the servers keep.
+The vector contains the parameters that are trained, in the order in which modules and parameters were registered,
+followed by the running statistics of normalising layers, each of which is an average that the servers keep. Parameters
+that are not trained stay with the workers.
 """
 
 import dataclasses
@@ -11,6 +12,7 @@ from typing import Any, Dict, List, Optional
 import torch
 
 from . import staging
+from .digest import of_tensor
 from .core import Work, Worker
 from .errors import Refused, warn
 
@@ -34,9 +36,11 @@ class Entry:
 class Layout:
     """The layout of one module. It moves the parameters, and changes the momentum of normalising layers."""
 
-    def __init__(self, model: torch.nn.Module):
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer):
         model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
+        optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self.entries: List[Entry] = []
+        self.constants: List[Entry] = []  # parameters that are not trained, and in no vector
         self._normalising: List[Any] = []
         self._buffers: List[Any] = []  # of triples (their layer, name, tensor): averages
         self.values = 0
@@ -48,7 +52,11 @@ class Layout:
             for name, parameter in module._parameters.items():
                 if parameter is not None and id(parameter) not in seen:
                     seen.add(id(parameter))
-                    self._add(where + name, parameter, 0)
+                    if parameter.requires_grad and id(parameter) in optimized:
+                        self._add(where + name, parameter, 0)
+                    else:
+                        _check_shape(where + name, parameter)
+                        self.constants.append(Entry(where + name, parameter, 0, 0, 0))
             if isinstance(module, _NORMALISING) and module.running_mean is not None:
                 if module.momentum is None:
                     raise Refused(f"{prefix}: found momentum=None, a mean over all batches, expected a number: the "
@@ -63,7 +71,7 @@ class Layout:
             self._add(*average)
         self.parameters = [entry for entry in self.entries if entry.average == 0]
         self._trainable = [entry.tensor for entry in self.parameters]
-        if not self.parameters:
+        if not self.parameters and not self.constants:
             raise Refused("the model has no parameters to train")
         self._check_memories()
         self._momenta = [module.momentum for module in self._normalising]
@@ -77,18 +85,18 @@ class Layout:
         self._parameters: Any = None  # the flat vector, as tensors
         self._shared: List[Any] = []  # of triples (entry, its view, its address): tensors that lie in the vector
         self._versions: List[int] = []
+        self._constants = [(entry, entry.tensor._version) for entry in self.constants]  # until one has changed
         self._sums: Optional[List[float]] = None  # of the parameters' values, while the first micro-batch is at hand
         self._has_watched = False  # that micro-batch
+        self._has_loaded = False
         self._has_warned = False
         self._counts: List[int] = []  # of batches, of the normalising layers, before the first micro-batch
         self._has_counted = False
 
     def _add(self, name: str, tensor: torch.Tensor, average: float) -> None:
-        if torch.nn.parameter.is_lazy(tensor):
-            raise Refused(f"{name} has no shape yet: run the model once on a batch before job.prepare")
+        _check_shape(name, tensor)
         if tensor.numel() == 0:  # nothing to train
             return
-        self._has_loaded = False
         if tensor.dtype not in _FLOATS:
             raise Refused(f"{name}: found {tensor.dtype}, expected real numbers with a floating point: parameters are "
                           "float32 at the servers")
@@ -228,14 +236,6 @@ class Layout:
             if not self._has_watched:
                 self._sums = self._sum_up()
 
-    def note_versions(self) -> None:
-        """The parameters are as they should be, or are about to be loaded."""
-        self._versions = [tensor._version for tensor in self._trainable]
-
-    def restore(self) -> None:
-        """The parameters are about to be loaded, whatever the script has made of them: those that lay in the vector
-        lie there again."""
-        for entry, view, address in self._shared:
     def _check_begins(self) -> None:
         """Raises Refused if the script has changed parameters since move_to: whose value the job begins with would
         depend on the worker and on where the parameter lies."""
@@ -245,6 +245,14 @@ class Layout:
             raise Refused(f"{early} was changed in place after job.prepare, expected it before: the job begins with the "
                           "values of that time")
 
+    def note_versions(self) -> None:
+        """The parameters are as they should be, or are about to be loaded."""
+        self._versions = [tensor._version for tensor in self._trainable]
+
+    def restore(self) -> None:
+        """The parameters are about to be loaded, whatever the script has made of them: those that lay in the vector
+        lie there again."""
+        for entry, view, address in self._shared:
             if entry.tensor.data_ptr() != address:
                 entry.tensor.data = view
         for module, name, tensor in self._buffers:
@@ -265,6 +273,13 @@ class Layout:
             warn(f"{name} was changed in place after optimizer.step(), and the change is "
                  "lost: the servers hold the parameters")
 
+    def _warn_of_constants(self) -> None:
+        changed = next((entry.name for entry, version in self._constants if entry.tensor._version != version), None)
+        if changed is not None:
+            self._constants = []
+            warn(f"{changed}, which the optimizer does not train, was changed in place: each worker changes its own, "
+                 "and a checkpoint has none")
+
     def _sum_up(self) -> List[float]:
         # By pieces, since torch makes a float64 of all that it sums up.
         return [sum(float(piece.sum(dtype=torch.float64)) for piece in tensor.detach().flatten().split(_PIECE))
@@ -284,6 +299,7 @@ class Layout:
     def check_untouched(self) -> None:
         """Raises Refused if the script has changed parameters since the last load."""
         self._check_memory()
+        self._warn_of_constants()
         name = self._changed()
         if name is not None:
             raise Refused(f"{name} was changed in place by the script, expected only optimizer.step() to "
@@ -365,8 +381,8 @@ class Layout:
 
     def forget_gradients(self) -> None:
         """Clears the gradients, so that they are not added to those of the next micro-batch."""
-        for tensor in self._trainable:
-            tensor.grad = None
+        for entry in self.parameters + self.constants:
+            entry.tensor.grad = None
 
     def to_proto(self) -> Dict[str, Any]:
         """As JSON of proto::Layout, but for the optimizer."""
@@ -376,7 +392,13 @@ class Layout:
             if entry.average > 0:
                 parameter["average"] = entry.average
             parameters.append(parameter)
-        return {"parameters": parameters}
+        constants = [{"name": entry.name, "digest": of_tensor(entry.tensor)} for entry in self.constants]
+        return {"parameters": parameters, "constants": constants}
+
+
+def _check_shape(name: str, tensor: torch.Tensor) -> None:
+    if torch.nn.parameter.is_lazy(tensor):
+        raise Refused(f"{name} has no shape yet: run the model once on a batch before job.prepare")
 
 
 def _batches_of(module: Any) -> int:

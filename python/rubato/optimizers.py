@@ -61,16 +61,15 @@ def to_settings(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, A
         value = groups[0][key]
         settings[key] = [float(x) for x in value] if key == "betas" else value
     of = {id(parameter): i for i, group in enumerate(groups) for parameter in group["params"]}
-    known = {id(entry.tensor) for entry in layout.parameters}
+    known = {id(entry.tensor) for entry in layout.parameters + layout.constants}
     if any(id(parameter) not in known and parameter.numel() > 0 for group in groups for parameter in group["params"]):
         raise Refused("the optimizer has a parameter that is none of the model's, expected those of the model: make "
                       "one module of all that is trained")
+    if not layout.parameters:
+        raise Refused("no parameter of the optimizer's has requires_grad, expected one that is to be trained")
     own = []
     for entry in layout.parameters:
-        i = of.get(id(entry.tensor)) if entry.tensor.requires_grad else None
-        if i is None:  # nobody trains it
-            own.append({"match": entry.name, "learning_rate": 0, "weight_decay": 0})
-            continue
+        i = of[id(entry.tensor)]
         decay = float(groups[i]["weight_decay"])
         if rates[i] != rates[base] or decay != settings["weight_decay"]:
             own.append({"match": entry.name, "learning_rate": rates[i], "weight_decay": decay})
@@ -125,6 +124,7 @@ def factors(scheduler: Any, optimizer: torch.optim.Optimizer, steps: int) -> Lis
         table.pop()  # the last holds afterwards
     return table
 
+
 def _step(scheduler: Any) -> None:
     try:
         scheduler.step()
@@ -132,7 +132,6 @@ def _step(scheduler: Any) -> None:
         kind = type(scheduler)
         raise Refused(f"found a {kind.__name__} of {kind.__module__} for a scheduler, expected one of "
                       f"torch.optim.lr_scheduler, such as a LambdaLR: {error}") from None
-
 
 
 def _check_unchanged(optimizer: torch.optim.Optimizer, settings: List[Dict[str, Any]], what: str) -> None:
@@ -144,13 +143,13 @@ def _check_unchanged(optimizer: torch.optim.Optimizer, settings: List[Dict[str, 
                               "servers have the settings of the whole job, a scheduler is given to job.prepare, and "
                               "the one that job.prepare returns is stepped")
 
+
 class _State(Dict[str, Any]):
     """Of libraries that move an optimizer's state to a device and load it again, such as accelerate."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise Error("the optimizer's state is the servers', expected the script to save the model alone: "
                     "job.checkpoint() writes both, and `rubato export --optimizer` makes a file of it")
-
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -240,9 +239,9 @@ class Optimizer(torch.optim.Optimizer):
         """The groups' settings, which cannot be saved; the servers have the rest."""
         return _State(state={}, param_groups=super().state_dict()["param_groups"])
 
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         if isinstance(state_dict, _State):
             return
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         raise Error(f"the state of {self._kind} is the servers': `rubato train --resume` goes on from a checkpoint")
 
 

@@ -22,7 +22,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
             clip_grad_norm: Optional[float], scheduler_per: str, order: Order, overlap: bool) -> Tuple[Any, ...]:
     """See Job.prepare."""
     _check(job, model, optimizer, scheduler, loss, scheduler_per, clip_grad_norm, order, overlap)
-    layout = Layout(model)
+    layout = Layout(model, optimizer)
     batches = Loader(loader, order)
     settings = to_settings(optimizer, layout)
     worker = job._start(batches.batch_size)
@@ -60,8 +60,8 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         for entry in frozen:
             if entry.tensor.requires_grad:
                 raise Refused(f"{entry.name} was frozen at job.prepare and is not any more, expected it as it was: the "
-                              "servers have a learning rate of 0 for it. To train it from some epoch on: a job of its "
-                              "own, which begins with this one's parameters")
+                              "servers do not have it. To train it from some epoch on: a job of its own, whose script "
+                              "begins with what this one's job.save has written")
         counts = engine.weight_of(weight)
         if counts > 0 and engine.work.rank == 0:  # one warning in a job
             missing.note(engine.work)
@@ -93,12 +93,12 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     prepared = Optimizer(optimizer, hand_over, put_back, lambda value: job.log(loss=value), table,
                          steps_per_factor, overlap)
     prepared.show_rate(0)
-    optimized = [entry for entry in layout.parameters if id(entry.tensor) in prepared.trained]
-    frozen = [entry for entry in optimized if not entry.tensor.requires_grad]
-    missing = hints.MissingGradients([entry for entry in optimized if entry.tensor.requires_grad], skipped(optimizer))
+    frozen = [entry for entry in layout.constants
+              if id(entry.tensor) in prepared.trained and not entry.tensor.requires_grad]
+    missing = hints.MissingGradients(layout.parameters, skipped(optimizer))
     buffers = hints.BufferWatch(model, {id(entry.tensor) for entry in layout.entries})
     if not overlap:  # which refuses what is watched for
-        prepared.watch = hints.GradientWatch(entry.tensor for entry in optimized)
+        prepared.watch = hints.GradientWatch(entry.tensor for entry in layout.parameters)
     early = Overlap(layout, engine, prepared.trained) if overlap else None
     batches.connect(engine, job._limit, begin, put_back)
     result = (model, prepared, batches)

@@ -580,6 +580,57 @@ def compute(a, b):
             self.assertEqual(code, 0, errors)
             self.assertEqual(errors.count("in place of clip_grad_norm_"), times, errors)
 
+    def test_the_local_rank(self):
+        # Libraries take the variable for torchrun's.
+        text = "import os\nprint(job.local_rank, os.environ.get('LOCAL_RANK'))\n"
+        for variables, said in (({"RUBATO_JOB": "job.yaml", "LOCAL_RANK": "3"}, "3 None"), ({"LOCAL_RANK": "3"}, "3 3"),
+                                ({"LOCAL_RANK": "x"}, "0 x")):
+            code, output, errors = self.run_script(text, **variables)
+            self.assertEqual((code, output.splitlines()[0]), (0, said), errors)
+
+    def test_what_is_not_trained_stays_with_the_worker(self):
+        # One is frozen, of one the optimizer does not know, and one is of a type that the servers do not have.
+        text = """
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.frozen, self.other, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+        self.frozen.requires_grad_(False)
+        self.phase = nn.Parameter(torch.ones(3, dtype=torch.complex64), requires_grad=False)
+    def forward(self, x):
+        return self.head(self.other(self.frozen(x)))
+model = Part()
+optimizer = torch.optim.SGD([*model.frozen.parameters(), *model.head.parameters()], lr=0.1)
+before = {name: value.clone() for name, value in model.state_dict().items()}
+""" + LOOP + """
+        assert model.other.weight.grad is not None
+        CHANGE
+        optimizer.step()
+        assert model.other.weight.grad is None
+layout = job._layout.to_proto()
+print([parameter["name"] for parameter in layout["parameters"]], [c["name"] for c in layout["constants"]])
+assert len({c["digest"] for c in layout["constants"]}) == 5
+same = job._layout.to_proto() == layout
+with torch.no_grad():
+    model.other.bias[3] += 1
+print(same, [a == b for a, b in zip(job._layout.to_proto()["constants"], layout["constants"])])
+job.save("saved.pt")
+saved = torch.load("saved.pt")
+print([name for name, value in before.items() if not torch.equal(saved[name], value)])
+"""
+        code, output, errors = self.run_script(text.replace("CHANGE", "pass"))
+        self.assertEqual(code, 0, errors)
+        names = ["phase", "frozen.weight", "frozen.bias", "other.weight", "other.bias"]
+        self.assertEqual(output.splitlines(), [f"['head.weight', 'head.bias'] {names}",
+                                               "True [True, True, True, True, False]",
+                                               "['other.bias', 'head.weight', 'head.bias']"])
+        self.assertNotIn("warning", errors)
+        code, _, errors = self.run_script(text.replace("CHANGE", "model.other.weight.data.mul_(1); "
+                                                       "torch.no_grad()(model.other.bias.mul_)(0.5)"))
+        self.assertEqual(code, 0, errors)
+        self.assertEqual(errors.count("other.bias, which the optimizer does not train, was changed in place: each "
+                                      "worker changes its own, and a checkpoint has none"), 1, errors)
+
     def test_a_parameter_without_a_gradient_is_warned_of_once(self):
         def said(text, where="a step", workers=1):
             code, _, errors = self.run_script(text, FAKE_WORKERS=str(workers))
@@ -803,7 +854,8 @@ from rubato.layout import Layout
 from rubato.optimizers import to_settings
 def found(*decoupled):
     groups = [{"params": [p], "decoupled_weight_decay": d} for p, d in zip(model.parameters(), decoupled)]
-    return to_settings(torch.optim.Adam(groups, lr=0.1, weight_decay=0.2), Layout(model))
+    optimizer = torch.optim.Adam(groups, lr=0.1, weight_decay=0.2)
+    return to_settings(optimizer, Layout(model, optimizer))
 print(found(True, True)["name"], found(False, False)["name"], found(True, True)["weight_decay"])
 try:
     found(True, False)

@@ -245,6 +245,12 @@ optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
         self.refuses("none of the model's",
                      "job.prepare(model, torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), loader)")
 
+    def test_nothing_to_train(self):
+        self.refuses("no parameter of the optimizer's has requires_grad", """
+model.requires_grad_(False)
+job.prepare(model, optimizer, loader)
+""")
+
     def test_the_optimizers_state(self):
         self.refuses("is the servers'", "torch.save(job.prepare(model, optimizer, loader)[1].state_dict(), 'state.pt')")
         self.refuses("is the servers'", """

@@ -150,7 +150,7 @@ class StagingTest(WithFake):
 import mmap
 from rubato import layout
 staging.is_staged, staging.CUDA = lambda tensor: True, Cuda()
-of = layout.Layout(model)
+of = layout.Layout(model, optimizer)
 memory = mmap.mmap(-1, 4096)
 of.move_to(memory)
 pieces = [mmap.mmap(-1, 4096) for _ in range(9)]

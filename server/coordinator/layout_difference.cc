@@ -66,7 +66,26 @@ std::string LayoutDifference(const proto::Layout& found, const proto::Layout& ex
     return absl::StrFormat("found %d parameters, expected %d", found.parameters_size(),
                            expected.parameters_size());
   }
-  return SettingsDifference(found.optimizer(), expected.optimizer());
+  const std::string constants = ConstantsDifference(found, expected);
+  return constants.empty() ? SettingsDifference(found.optimizer(), expected.optimizer())
+                           : constants;
+}
+
+std::string ConstantsDifference(const proto::Layout& found, const proto::Layout& expected) {
+  for (int i = 0; i < found.constants_size() && i < expected.constants_size(); ++i) {
+    const proto::Constant &a = found.constants(i), &b = expected.constants(i);
+    if (a.name() != b.name()) {
+      return absl::StrFormat("of those that are not trained number %d: found %s, expected %s", i,
+                             Printable(a.name()), Printable(b.name()));
+    }
+    if (a.digest() == b.digest()) continue;
+    return absl::StrCat(Printable(a.name()),
+                        ", which is not trained: found other values (does the script draw them "
+                        "without a seed? Call torch.manual_seed first)");
+  }
+  if (found.constants_size() == expected.constants_size()) return "";
+  return absl::StrFormat("found %d that are not trained, expected %d", found.constants_size(),
+                         expected.constants_size());
 }
 
 }  // namespace rubato

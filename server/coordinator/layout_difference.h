@@ -12,6 +12,9 @@ namespace rubato {
 // "optimizer.learning_rate: found 0.1, expected 0.5". Empty if the layouts are the same.
 std::string LayoutDifference(const proto::Layout& found, const proto::Layout& expected);
 
+// The same of the parameters that are not trained.
+std::string ConstantsDifference(const proto::Layout& found, const proto::Layout& expected);
+
 }  // namespace rubato
 
 #endif  // RUBATO_SERVER_COORDINATOR_LAYOUT_DIFFERENCE_H_

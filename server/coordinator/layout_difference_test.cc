@@ -17,6 +17,29 @@ proto::Layout MakeLayout() {
   return layout;
 }
 
+TEST(LayoutDifferenceTest, NamesWhatIsNotTrained) {
+  proto::Layout expected = MakeLayout();
+  for (const char* name : {"2.weight", "2.bias"}) {
+    proto::Constant* constant = expected.add_constants();
+    constant->set_name(name);
+    constant->set_digest("5f");
+  }
+  for (auto* difference : {&LayoutDifference, &ConstantsDifference}) {
+    EXPECT_EQ((*difference)(expected, expected), "");
+    proto::Layout found = expected;
+    found.mutable_constants(1)->set_digest("60");
+    EXPECT_EQ((*difference)(found, expected),
+              "2.bias, which is not trained: found other values (does the script draw them without "
+              "a seed? Call torch.manual_seed first)");
+    found.mutable_constants(0)->set_name("3.weight");
+    EXPECT_EQ((*difference)(found, expected),
+              "of those that are not trained number 0: found 3.weight, expected 2.weight");
+    found = expected;
+    found.mutable_constants()->RemoveLast();
+    EXPECT_EQ((*difference)(found, expected), "found 1 that are not trained, expected 2");
+  }
+}
+
 TEST(LayoutDifferenceTest, NamesTheFirstThatIsNotTheSame) {
   const proto::Layout expected = MakeLayout();
   EXPECT_EQ(LayoutDifference(expected, expected), "");

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/space/modes.h"
+#include "server/coordinator/layout_difference.h"
 #include "server/optimizers/resumed_slots.h"
 
 namespace rubato {
@@ -82,6 +83,13 @@ absl::Status Starting::CheckData(const proto::WorkerRegistration& worker) const 
 }
 
 absl::Status Starting::CheckResume(const proto::WorkerRegistration& worker) const {
+  if (const std::string difference = ConstantsDifference(worker.layout(), resume_->layout());
+      !difference.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the script's parameters differ from those that the checkpoint was made with: ", difference,
+        "; with others frozen, begin a new job, whose script loads what job.save of "
+        "the one before has written"));
+  }
   if (resume_->mode() == proto::Manifest::MODE_SYNC) return absl::OkStatus();
   const int64_t unit_samples =
       job_.train().batch_size() / job_.train().micro_batches() * LeavesOf(job_, AsyncMode());

@@ -177,6 +177,31 @@ TEST_F(StartingTest, ShardsThatDoNotSeeTheCheckpointAreSentTheirFloats) {
 
 // 2 MiB at 4 MiB a second, rounded up, beside the two minutes. What the coordinator itself stood
 // still for proves nothing.
+TEST_F(StartingTest, AScriptWhoseFrozenParametersAreOthersDoesNotGoOn) {
+  proto::WorkerRegistration worker;
+  const auto freeze = [](const char* name, const char* digest, proto::Layout* layout) {
+    layout->add_constants()->set_name(name);
+    layout->mutable_constants(layout->constants_size() - 1)->set_digest(digest);
+  };
+  freeze("body.weight", "5f", worker.mutable_layout());
+  const auto check = [&](const proto::Manifest& resume) {
+    return Starting(Job(), resume, "/somewhere", /*initial=*/false, {}, kStart).CheckResume(worker);
+  };
+  proto::Manifest resume;
+  resume.set_mode(proto::Manifest::MODE_SYNC);
+  // Of one that trained it the values would be lost.
+  EXPECT_THAT(check(resume),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      "the script's parameters differ from those that the checkpoint was made "
+                      "with: found 1 that are not trained, expected 0; with others frozen, begin a "
+                      "new job, whose script loads what job.save of the one before has written"));
+  freeze("body.weight", "60", resume.mutable_layout());
+  EXPECT_THAT(check(resume), IsError(absl::StatusCode::kFailedPrecondition,
+                                     HasSubstr("body.weight, which is not trained: found other")));
+  resume.mutable_layout()->mutable_constants(0)->set_digest("5f");
+  RUBATO_EXPECT_OK(check(resume));
+}
+
 TEST_F(StartingTest, AShardThatReadsForEverIsFound) {
   proto::View view;
   view.mutable_layout()->add_parameters()->add_shape(1 << 19);
