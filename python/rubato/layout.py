@@ -242,8 +242,8 @@ class Layout:
         self._has_loaded = True
         early = self._changed()
         if early is not None:
-            raise Refused(f"{early} was changed in place after job.prepare, expected it before: the job begins with the "
-                          "values of that time")
+            raise Refused(f"{early} was changed in place after job.prepare, expected it before: the job begins with "
+                          "the values of that time")
 
     def note_versions(self) -> None:
         """The parameters are as they should be, or are about to be loaded."""

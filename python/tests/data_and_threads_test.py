@@ -27,7 +27,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from rubato import digest as digests
 from rubato import threads
-from rubato.digest import digest
+from rubato.digest import _of_list, digest
 
 # A product with the number of threads that is asked for, on as many processors as there are: what it took of them, and
 # how many threads are there.
@@ -91,6 +91,24 @@ class Table(Column):
         self.columns = list(columns)
 
 
+class Arrow:
+    """As a Dataset of Hugging Face's datasets, of which an item is what a transform makes of a row."""
+
+    def __init__(self, rows, format=None):
+        self._rows, self._format = rows, format
+        self.column_names = list(rows[0]) if rows else []
+
+    def __len__(self):
+        return len(self._rows)
+
+    def with_format(self, format):
+        return Arrow(self._rows, format)
+
+    def __getitem__(self, places):
+        assert self._format == "arrow"
+        return types.SimpleNamespace(to_pylist=lambda: [self._rows[place] for place in places])
+
+
 class DataAndThreadsTest(unittest.TestCase):
     def test_equal_data_have_equal_digests(self):
         x, y = torch.arange(12.0).view(4, 3), torch.arange(4)
@@ -147,6 +165,22 @@ class DataAndThreadsTest(unittest.TestCase):
                     table("ac", [[1, "x"], [2, "y"]]), Column(numpy.arange(4)), Column(numpy.arange(1, 5))]
             self.assertEqual(len({digest(Own(one), None) for one in sets}), len(sets))
             self.assertEqual(digest(Own(table("ab", [[1, "x"], [2, "y"]])), None), digest(Own(sets[0]), None))
+
+    def test_what_data_sets_of_hugging_face_hold_shows(self):
+        def rows(other=None):
+            made = [{"text": f"row {i}", "label": i % 3} for i in range(100)]
+            return made if other is None else made[:other] + [{"text": "another", "label": 0}] + made[other + 1:]
+
+        with mock.patch.dict(sys.modules, {"datasets": types.SimpleNamespace(Dataset=Arrow)}):
+            sets = [rows(), rows(57), rows()[::-1], rows()[1:], [{"words": row["text"]} for row in rows()], []]
+            self.assertEqual(len({digest(Arrow(one), None) for one in sets}), len(sets))
+            self.assertEqual(digest(Arrow(rows()), None), digest(Arrow(rows(), "torch"), None))
+            self.assertNotEqual(digest(Subset(Arrow(rows()), [57]), None), digest(Subset(Arrow(rows(57)), [57]), None))
+            # Of many rows some are read.
+            many = Arrow([{"number": i} for i in range(200000)])
+            with mock.patch("rubato.digest._of_list", wraps=_of_list) as read:
+                digest(many, None)
+            self.assertLessEqual(len(read.call_args_list[0][0][0][2]), 65536)
 
     def test_what_may_differ_from_process_to_process_does_not_show(self):
         # Objects, and what a data set holds by a name of its own: folders, ranks, times.

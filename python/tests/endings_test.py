@@ -549,8 +549,8 @@ for epoch""").replace('print("came', '    job.evaluate(test)\nprint("came')
                      "glob.glob('runs/*/summary.json') and 1 / 0")
         settings = ("cluster.workers=2", "train.micro_batches=2", "cluster.stall_timeout=2s")
         code, printed = self.train_text(text, flags=[word for one in settings for word in ("--set", one)])
-        self.assertIn("warning: worker 1 ended as the job did: exited with code 1: ZeroDivisionError: division by zero\n",
-                      printed)
+        self.assertIn("warning: worker 1 ended as the job did: exited with code 1: ZeroDivisionError: division by "
+                      "zero\n", printed)
         self.assertEqual(code, 0)
 
     def test_who_comes_too_late_is_not_waited_for(self):

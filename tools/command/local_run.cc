@@ -305,8 +305,11 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
     }
     if (!has_begun_ && plan_.job.script_size() > 0 && launcher_.running("worker") == 0) {
       display.Clear();
-      failure_ = Failure{"worker", 0, kExitUsage, "the script ended without taking part in the job",
-                         folder_.LogFile("worker", 0)};
+      failure_ =
+          Failure{"worker", 0, kExitUsage,
+                  "the script ended without taking part in the job (a PyTorch script does by "
+                  "rubato.join and job.prepare)",
+                  folder_.LogFile("worker", 0)};
       return Event::kFailure;
     }
     TellOfAbsent(display);
