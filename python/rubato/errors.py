@@ -77,6 +77,9 @@ def tell_by_exit_code() -> None:
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
         before(kind, error, trace)
+        if "MASTER_ADDR expected" in str(error):  # by init_process_group, which accelerate calls
+            warn("something takes LOCAL_RANK, which tells a worker its GPU, for torchrun's. Without torchrun's group: "
+                 "os.environ[\"CUDA_VISIBLE_DEVICES\"] = os.environ.pop(\"LOCAL_RANK\"), before torch is imported")
         code = exit_code(error)
         if code != 0:
             raise SystemExit(code)

@@ -48,7 +48,6 @@ class Job(server.Commands):
 
     def __init__(self, job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dict[str, Any]):
         self._file = os.environ.get("RUBATO_JOB")
-        self._local_rank = os.environ.get("LOCAL_RANK", "0")
         if self._file is None:
             _check_is_alone(os.environ)
             server.check_environment(os.environ)
@@ -59,8 +58,6 @@ class Job(server.Commands):
             _print_by_lines()
             _check_names({**(job if isinstance(job, dict) else {}), **settings})
             self._given = {}
-            # Libraries such as accelerate take it for torchrun's, and ask for the rest of what that sets.
-            self._local_rank = os.environ.pop("LOCAL_RANK", self._local_rank)
         self._servers: Optional[server.Servers] = None
         self._worker: Optional[core.Worker] = None
         self._engine: Optional[Engine] = None
@@ -312,12 +309,6 @@ class Job(server.Commands):
         """The rank of this worker. Before the first micro-batch it waits until the job has begun, as `workers`, `mode`,
         `step` and `epoch` do. It may change when workers join or leave."""
         return int(self._prepared().known.rank)
-
-    @property
-    def local_rank(self) -> int:
-        """The number of this worker among those that were started together on its host, such as for its GPU: LOCAL_RANK
-        of the environment, out of which join takes it. 0 where there is none."""
-        return int(self._local_rank) if self._local_rank.isdigit() else 0
 
     @property
     def workers(self) -> int:

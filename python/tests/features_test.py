@@ -580,13 +580,16 @@ def compute(a, b):
             self.assertEqual(code, 0, errors)
             self.assertEqual(errors.count("in place of clip_grad_norm_"), times, errors)
 
-    def test_the_local_rank(self):
-        # Libraries take the variable for torchrun's.
-        text = "import os\nprint(job.local_rank, os.environ.get('LOCAL_RANK'))\n"
-        for variables, said in (({"RUBATO_JOB": "job.yaml", "LOCAL_RANK": "3"}, "3 None"), ({"LOCAL_RANK": "3"}, "3 3"),
-                                ({"LOCAL_RANK": "x"}, "0 x")):
-            code, output, errors = self.run_script(text, **variables)
-            self.assertEqual((code, output.splitlines()[0]), (0, said), errors)
+    def test_who_looks_for_torchruns_group_is_told_why(self):
+        # As accelerate does where it finds LOCAL_RANK.
+        code, _, errors = self.run_script("""
+import torch.distributed
+torch.distributed.init_process_group("gloo", init_method="env://", rank=0, world_size=1)
+""", RUBATO_JOB="job.yaml", LOCAL_RANK="0")
+        self.assertEqual(code, 1)
+        self.assertIn("MASTER_ADDR expected", errors)
+        self.assertRegex(errors, r"worker warning: something takes LOCAL_RANK, .* for torchrun's\. .*"
+                                 r'os\.environ\["CUDA_VISIBLE_DEVICES"\] = os\.environ\.pop\("LOCAL_RANK"\), before')
 
     def test_what_is_not_trained_stays_with_the_worker(self):
         # One is frozen, of one the optimizer does not know, and one is of a type that the servers do not have.
