@@ -34,6 +34,7 @@ absl::StatusOr<SimulationSetting> DrawCluster(uint64_t seed, const proto::Mode& 
   job.checkpoint_every = 0;
   job.seconds = 0;
   job.target = 0;
+  job.diverges_in = 0;
   job.servers = kDrawnShards;
   job.blocks = blocks;
   RUBATO_ASSIGN_OR_RETURN(SimulationSetting setting, SettingOf(scenario));

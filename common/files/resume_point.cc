@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As FindCheckpoint; but a run that has none of its own yet stands for the one that it began from.
+// As FindCheckpoint; but a run that has no whole one of its own stands for the one that it began
+// from.
 absl::StatusOr<std::string> FindOfRun(const std::string& path, std::vector<std::string>* warnings) {
   absl::StatusOr<std::string> own = FindCheckpoint(path, warnings);
   if (!absl::IsNotFound(own.status())) return own;

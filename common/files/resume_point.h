@@ -25,7 +25,7 @@ std::string NoneFound(const proto::Job& job, const std::string& runs);
 // The path of a checkpoint; empty: from the beginning. `flag` is the value of --resume: empty for
 // what the job says, `never`, `auto`, `required`, or a run or checkpoint. For `auto` and `required`
 // it is the newest whole checkpoint of the newest run NAME-... under `runs` that has one. A run
-// that has none of its own yet stands for the checkpoint that it began from.
+// that has no whole one of its own stands for the checkpoint that it began from.
 // The path has no links in it, such as runs/latest. `warnings` as FindCheckpoint. NotFound if there
 // is none where one is required; else as FindCheckpoint.
 absl::StatusOr<std::string> ResumePoint(const proto::Job& job, const std::string& flag,

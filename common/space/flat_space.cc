@@ -59,6 +59,13 @@ absl::Status CheckLayout(const proto::Layout& layout) {
     has_average = has_average || parameter.average() > 0;
     if (has_average && parameter.average() == 0) return wrong("lies behind averages of statistics");
   }
+  for (const proto::Constant& constant : layout.constants()) {
+    if (std::max(constant.name().size(), constant.digest().size()) > kMostName) {
+      return absl::InvalidArgumentError(
+          "the layout has a parameter that is not trained with a name or digest of more than 4096 "
+          "bytes");
+    }
+  }
   return absl::OkStatus();
 }
 

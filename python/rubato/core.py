@@ -301,6 +301,7 @@ _workers: "weakref.WeakSet[Worker]" = weakref.WeakSet()
 _memories: "weakref.WeakKeyDictionary[mmap.mmap, int]" = weakref.WeakKeyDictionary()  # and the file of each
 _MAP_FIXED = 0x10  # of Linux, which `mmap` does not name
 _mmap = ctypes.CDLL(None).mmap
+_mmap.restype = ctypes.c_void_p
 _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_ssize_t)
 
 
@@ -308,8 +309,9 @@ def _part_in_child() -> None:
     for worker in list(_workers):
         worker._socket.close()
     for memory, file in list(_memories.items()):
-        _mmap(ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory), mmap.PROT_READ | mmap.PROT_WRITE,
-              mmap.MAP_PRIVATE | _MAP_FIXED, file, 0)
+        if _mmap(ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory), mmap.PROT_READ | mmap.PROT_WRITE,
+                 mmap.MAP_PRIVATE | _MAP_FIXED, file, 0) == ctypes.c_void_p(-1).value:
+            os._exit(1)  # it would write to the parent's parameters
 
 
 os.register_at_fork(after_in_child=_part_in_child)

@@ -28,8 +28,13 @@ def digest(dataset: Any, order: Any) -> str:
 
 
 def of_tensor(tensor: Any) -> str:
-    """16 hexadecimal digits over its type, shape and values, as far as they are in memory."""
-    whole = _of_array(tensor, _MOST, 0) or f"{tensor.dtype} {tuple(tensor.shape)}".encode()
+    """16 hexadecimal digits over its type, shape and values, as far as torch tells them: of some quantized ones, and of
+    a class of its own, it may not."""
+    try:
+        whole = _of_array(tensor, _MOST, 0)
+    except (RuntimeError, NotImplementedError):
+        whole = b""
+    whole = whole or f"{tensor.dtype} {tuple(tensor.shape)}".encode()
     return hashlib.blake2b(whole, digest_size=8).hexdigest()
 
 
@@ -54,11 +59,12 @@ def _of(value: Any, room: int, is_item: bool, depth: int = 0) -> bytes:
     if _is_dataset(value):  # of a Subset, or a ConcatDataset
         return _of_dataset(value, room, depth)
     if _is(value, "datasets", "Dataset"):  # Hugging Face's: rows as Arrow has them, which decodes and changes nothing
-        places = range(0, len(value), -(-len(value) * _ITEM * max(1, len(value.column_names)) // room) or 1)
+        bytes_of_all = max(len(value) * _ITEM * max(1, len(value.column_names)), value.data.nbytes)
+        places = range(0, len(value), -(-bytes_of_all // room) or 1)
         rows = value.with_format("arrow")[list(places)].to_pylist() if len(places) > 0 else []
         return _of_list([len(value), value.column_names, rows], room, depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        fields = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
         return _of_unordered(fields, room, is_item, depth)
     if _is(value, "pandas", "DataFrame") or _is(value, "pandas", "Series"):
         columns = list(getattr(value, "columns", ()))

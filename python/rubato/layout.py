@@ -7,7 +7,7 @@ that are not trained stay with the workers.
 
 import dataclasses
 import math
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
@@ -73,7 +73,7 @@ class Layout:
         self._trainable = [entry.tensor for entry in self.parameters]
         if not self.parameters and not self.constants:
             raise Refused("the model has no parameters to train")
-        self._check_memories()
+        self._check_memories(model)
         self._momenta = [module.momentum for module in self._normalising]
         self._loads: List[Any] = []  # of pairs (tensor, the values in the vector), where memory is not shared
         self._averages: List[Any] = []  # likewise, of these alone
@@ -85,7 +85,8 @@ class Layout:
         self._parameters: Any = None  # the flat vector, as tensors
         self._shared: List[Any] = []  # of triples (entry, its view, its address): tensors that lie in the vector
         self._versions: List[int] = []
-        self._constants = [(entry, entry.tensor._version) for entry in self.constants]  # until one has changed
+        self._constants: List[Any] = []  # of triples (entry, its values, their version), until one has changed
+        self._note_constants([(entry, entry.tensor.data) for entry in self.constants])
         self._sums: Optional[List[float]] = None  # of the parameters' values, while the first micro-batch is at hand
         self._has_watched = False  # that micro-batch
         self._has_loaded = False
@@ -103,15 +104,17 @@ class Layout:
         self.entries.append(Entry(name, tensor, average, self.values, tensor.numel()))
         self.values += tensor.numel()
 
-    def _check_memories(self) -> None:
-        """Refused if two parameters are tied by their memory, which would not be one any more."""
-        first: Dict[int, Entry] = {}  # by address
-        for entry in self.parameters:
-            address = entry.tensor.data_ptr()
-            other = first.setdefault(address, entry)
-            if address != 0 and other is not entry:  # 0: of a device that tells none
-                raise Refused(f"{other.name} and {entry.name} are two parameters of one memory, expected one parameter "
-                              "in both places: assign the parameter itself, not its .data")
+    def _check_memories(self, model: torch.nn.Module) -> None:
+        """Refused if a parameter that is trained is tied to another tensor by its memory, which it would leave."""
+        held = [(*_range_of(entry.tensor), entry.name, entry.size > 0) for entry in self.parameters + self.constants]
+        held += [(*_range_of(buffer), name, False) for name, buffer in model.named_buffers()]
+        last = (0, "", False)  # of those that begin before: the one that ends last
+        for begin, end, name, is_trained in sorted(held):
+            if begin < last[0] and (is_trained or last[2]):
+                raise Refused(f"{last[1]} and {name} lie in one memory, expected memory of its own for a parameter "
+                              "that is trained, or one parameter in both places: assign the parameter itself, not its "
+                              ".data")
+            last = max(last, (end, name, is_trained))
 
     def _views(self, memory: Any, offset: int) -> staging.Flat:
         """The flat vector at so many bytes of `memory`."""
@@ -177,6 +180,12 @@ class Layout:
     def devices(self) -> List[torch.device]:
         """GPUs that have some of it, which can only write directly to pinned memory."""
         return list(self._staging)
+
+    @property
+    def all_devices(self) -> List[torch.device]:
+        """The same, and those of what is not trained."""
+        constants = [entry.tensor for entry in self.constants]
+        return list(dict.fromkeys([*self._staging, *(one.device for one in constants if staging.is_staged(one))]))
 
     @property
     def adds(self) -> bool:
@@ -257,6 +266,10 @@ class Layout:
                 entry.tensor.data = view
         for module, name, tensor in self._buffers:
             module._buffers[name] = tensor
+        for entry, values, _ in self._constants:
+            if entry.tensor.data_ptr() != values.data_ptr():
+                entry.tensor.data = values
+        self._note_constants([(entry, values) for entry, values, _ in self._constants])
         self.note_versions()
         self._sums = None  # until they are loaded
 
@@ -273,8 +286,11 @@ class Layout:
             warn(f"{name} was changed in place after optimizer.step(), and the change is "
                  "lost: the servers hold the parameters")
 
+    def _note_constants(self, constants: List[Tuple[Entry, torch.Tensor]]) -> None:
+        self._constants = [(entry, values, entry.tensor._version) for entry, values in constants]
+
     def _warn_of_constants(self) -> None:
-        changed = next((entry.name for entry, version in self._constants if entry.tensor._version != version), None)
+        changed = next((entry.name for entry, _, version in self._constants if entry.tensor._version != version), None)
         if changed is not None:
             self._constants = []
             warn(f"{changed}, which the optimizer does not train, was changed in place: each worker changes its own, "
@@ -394,6 +410,14 @@ class Layout:
             parameters.append(parameter)
         constants = [{"name": entry.name, "digest": of_tensor(entry.tensor)} for entry in self.constants]
         return {"parameters": parameters, "constants": constants}
+
+
+def _range_of(tensor: torch.Tensor) -> Tuple[int, int]:
+    """The addresses of its values; two that are the same where it has none."""
+    if tensor.layout is not torch.strided or tensor.numel() == 0 or tensor.data_ptr() == 0:
+        return 0, 0
+    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 def _check_shape(name: str, tensor: torch.Tensor) -> None:

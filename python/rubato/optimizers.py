@@ -52,7 +52,9 @@ def to_settings(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, A
                 raise Refused(f"groups of parameters differ in {key} ({first} and {other}), expected "
                               "learning rates and weight decays alone to differ")
     rates = [float(group.get("initial_lr", group["lr"])) for group in groups]
-    base = next((i for i, rate in enumerate(rates) if rate > 0), None)
+    trained = {id(entry.tensor) for entry in layout.parameters}
+    has_trained = [any(id(parameter) in trained for parameter in group["params"]) for group in groups]
+    base = next((i for i, rate in enumerate(rates) if rate > 0 and (has_trained[i] or not trained)), None)
     if base is None:
         raise Refused("all learning rates are 0, expected one above 0")
     settings: Dict[str, Any] = {"name": name, "learning_rate": rates[base],

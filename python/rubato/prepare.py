@@ -49,7 +49,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     layout.move_to(worker.make_memory(layout.values))
     worker.on_lent, worker.on_taken_back = layout.pin_lent, layout.unpin_lent
     worker.register({**layout.to_proto(), "optimizer": settings}, batches.samples, digest(batches.dataset, order),
-                    _numerics(layout.devices), max(2, batches.ahead), layout.adds)
+                    _numerics(layout.all_devices), max(2, batches.ahead), layout.adds)
     engine = Engine(worker, batches.samples, layout.load)
     engine.is_mean = loss == "mean"
     engine.on_asking = layout.end_watch
@@ -58,7 +58,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     def hand_over(scale: float, weight: Optional[float]) -> None:
         layout.check_untouched()
         for entry in frozen:
-            if entry.tensor.requires_grad:
+            if entry.tensor.requires_grad or entry.tensor.grad is not None:
                 raise Refused(f"{entry.name} was frozen at job.prepare and is not any more, expected it as it was: the "
                               "servers do not have it. To train it from some epoch on: a job of its own, whose script "
                               "begins with what this one's job.save has written")

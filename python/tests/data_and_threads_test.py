@@ -97,6 +97,7 @@ class Arrow:
     def __init__(self, rows, format=None):
         self._rows, self._format = rows, format
         self.column_names = list(rows[0]) if rows else []
+        self.data = types.SimpleNamespace(nbytes=sum(len(str(row)) for row in rows))
 
     def __len__(self):
         return len(self._rows)
@@ -181,6 +182,11 @@ class DataAndThreadsTest(unittest.TestCase):
             with mock.patch("rubato.digest._of_list", wraps=_of_list) as read:
                 digest(many, None)
             self.assertLessEqual(len(read.call_args_list[0][0][0][2]), 65536)
+            # Of large ones as many as fit into as many bytes.
+            large = Arrow([{"image": "x" * (1 << 20)}] * 40)
+            with mock.patch("rubato.digest._of_list", wraps=_of_list) as read:
+                digest(large, None)
+            self.assertLessEqual(len(read.call_args_list[0][0][0][2]), 16)
 
     def test_what_may_differ_from_process_to_process_does_not_show(self):
         # Objects, and what a data set holds by a name of its own: folders, ranks, times.

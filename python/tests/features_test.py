@@ -634,6 +634,39 @@ print([name for name, value in before.items() if not torch.equal(saved[name], va
         self.assertEqual(errors.count("other.bias, which the optimizer does not train, was changed in place: each "
                                       "worker changes its own, and a checkpoint has none"), 1, errors)
 
+    def test_what_a_test_makes_of_frozen_parameters_is_undone(self):
+        code, _, errors = self.run_script("""
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+model[0].requires_grad_(False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+kept = model[0].weight.clone()
+def test():
+    with torch.no_grad():
+        before = model[0].weight.clone()
+        model[0].weight.zero_()
+        model[0].weight.copy_(before)
+    model.double()
+    return {"loss": float(model(x.double()).sum())}
+""" + LOOP + """
+        optimizer.step()
+    job.evaluate(test)
+assert model[0].weight.dtype == torch.float32 and torch.equal(model[0].weight, kept)
+""")
+        self.assertEqual(code, 0, errors)
+        self.assertNotIn("changed in place", errors)
+
+    def test_the_base_of_the_learning_rates_is_of_a_group_that_is_trained(self):
+        output = self.passes("""
+from rubato.layout import Layout
+from rubato.optimizers import to_settings
+model.weight.requires_grad_(False)
+groups = [{"params": [model.weight], "lr": 0.5}, {"params": [model.bias], "lr": 0.25}]
+optimizer = torch.optim.SGD(groups, lr=0.1)
+found = to_settings(optimizer, Layout(model, optimizer))
+print(found["learning_rate"], "groups" in found)
+""")
+        self.assertEqual(output, "0.25 False\n")
+
     def test_a_parameter_without_a_gradient_is_warned_of_once(self):
         def said(text, where="a step", workers=1):
             code, _, errors = self.run_script(text, FAKE_WORKERS=str(workers))

@@ -467,9 +467,18 @@ model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
 TIES
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """ + LOOP + "        optimizer.step()\n"
-        self.refuses("0.weight and 1.weight are two parameters of one memory, expected one parameter in both places",
-                     text.replace("TIES", "model[1].weight.data = model[0].weight.data"))
+        for one, other, ties in (
+                ("0.weight", "1.weight", "model[1].weight.data = model[0].weight.data"),
+                ("0.weight", "1.weight",
+                 "model[1].weight = nn.Parameter(model[0].weight.data, requires_grad=False)"),
+                ("0.weight", "1.bias", "model[1].bias.data = model[0].weight.data[2]"),
+                ("0.weight", "table", "model.register_buffer('table', model[0].weight.detach())")):
+            self.refuses(f"{one} and {other} lie in one memory, expected memory of its own for a parameter that is "
+                         "trained, or one parameter in both places", text.replace("TIES", ties))
         self.passes(text.replace("TIES", "model[1].weight = model[0].weight"))
+        # Of what is not trained, that is the script's choice.
+        self.passes(text.replace("TIES", "model[1].requires_grad_(False)\n"
+                                         "model[1].register_buffer('table', model[1].weight.detach()[1:])"))
 
     def test_sparse_gradients(self):
         self.refuses("sparse=False", """
@@ -510,6 +519,9 @@ job.prepare(model, optimizer, loader)
 """)
 
     def test_a_parameter_that_is_unfrozen(self):
+        self.refuses("weight was frozen at job.prepare and is not any more", "model.weight.requires_grad_(False)\n" +
+                     LOOP.replace("compute(a, b)", "model.weight.requires_grad_(True)\n        compute(a, b)\n"
+                                  "        model.weight.requires_grad_(False)") + "        optimizer.step()\n")
         frozen = "model.weight.requires_grad_(False)\n" + LOOP
         self.refuses("weight was frozen at job.prepare and is not any more", frozen.replace(
             "    for a", "    if epoch == 1: model.weight.requires_grad_()\n    for a") + "        optimizer.step()\n")

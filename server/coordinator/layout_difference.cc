@@ -79,9 +79,10 @@ std::string ConstantsDifference(const proto::Layout& found, const proto::Layout&
                              Printable(a.name()), Printable(b.name()));
     }
     if (a.digest() == b.digest()) continue;
-    return absl::StrCat(Printable(a.name()),
-                        ", which is not trained: found other values (does the script draw them "
-                        "without a seed? Call torch.manual_seed first)");
+    return absl::StrCat(
+        Printable(a.name()),
+        ", which is not trained: found other values, or another type (does the script draw them "
+        "without a seed? Call torch.manual_seed first)");
   }
   if (found.constants_size() == expected.constants_size()) return "";
   return absl::StrFormat("found %d that are not trained, expected %d", found.constants_size(),

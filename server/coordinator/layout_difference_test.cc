@@ -29,7 +29,8 @@ TEST(LayoutDifferenceTest, NamesWhatIsNotTrained) {
     proto::Layout found = expected;
     found.mutable_constants(1)->set_digest("60");
     EXPECT_EQ((*difference)(found, expected),
-              "2.bias, which is not trained: found other values (does the script draw them without "
+              "2.bias, which is not trained: found other values, or another type (does the script "
+              "draw them without "
               "a seed? Call torch.manual_seed first)");
     found.mutable_constants(0)->set_name("3.weight");
     EXPECT_EQ((*difference)(found, expected),

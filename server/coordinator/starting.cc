@@ -76,20 +76,21 @@ absl::Status Starting::CheckData(const proto::WorkerRegistration& worker) const 
         absl::StrFormat("the job was begun on other data than this worker's: digests %s and %s",
                         begun_on_.substr(0, 12), found.substr(0, 12)));
   }
-  if (resume_->data_digest() == found) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrFormat("the checkpoint was made on other data than this worker's: digests %s and %s",
-                      resume_->data_digest().substr(0, 12), found.substr(0, 12)));
+  if (resume_->data_digest() != found) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the checkpoint was made on other data than this worker's: digests %s and %s",
+        resume_->data_digest().substr(0, 12), found.substr(0, 12)));
+  }
+  if (is_kept_) return absl::OkStatus();  // of which a shard has compared the layout
+  const std::string difference = ConstantsDifference(worker.layout(), resume_->layout());
+  if (difference.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "this worker's parameters differ from those that the checkpoint was made with: ", difference,
+      "; with others frozen, begin a new job, whose script loads what job.save of the "
+      "one before has written"));
 }
 
 absl::Status Starting::CheckResume(const proto::WorkerRegistration& worker) const {
-  if (const std::string difference = ConstantsDifference(worker.layout(), resume_->layout());
-      !difference.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the script's parameters differ from those that the checkpoint was made with: ", difference,
-        "; with others frozen, begin a new job, whose script loads what job.save of "
-        "the one before has written"));
-  }
   if (resume_->mode() == proto::Manifest::MODE_SYNC) return absl::OkStatus();
   const int64_t unit_samples =
       job_.train().batch_size() / job_.train().micro_batches() * LeavesOf(job_, AsyncMode());

@@ -42,9 +42,9 @@ class Starting {
   void OnRefused(const std::string& what) { refused_ = what; }
   // So many workers are waited for.
   int wanted() const { return wanted_; }
-  // FailedPrecondition if the worker's data differ from those of the checkpoint that the job
-  // resumes from, or from those of an earlier term. These are known before the first worker
-  // registers.
+  // FailedPrecondition if the worker's data, or its parameters that are not trained, differ from
+  // those of the checkpoint that the job resumes from, or its data from those of an earlier term.
+  // These are known before the first worker registers.
   absl::Status CheckData(const proto::WorkerRegistration& worker) const;
   // FailedPrecondition if the job cannot go on from the checkpoint with such workers.
   absl::Status CheckResume(const proto::WorkerRegistration& worker) const;

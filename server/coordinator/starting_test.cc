@@ -175,8 +175,6 @@ TEST_F(StartingTest, ShardsThatDoNotSeeTheCheckpointAreSentTheirFloats) {
   EXPECT_TRUE(starting.OnRestored({1, 1}, {}, &out_));
 }
 
-// 2 MiB at 4 MiB a second, rounded up, beside the two minutes. What the coordinator itself stood
-// still for proves nothing.
 TEST_F(StartingTest, AScriptWhoseFrozenParametersAreOthersDoesNotGoOn) {
   proto::WorkerRegistration worker;
   const auto freeze = [](const char* name, const char* digest, proto::Layout* layout) {
@@ -185,14 +183,14 @@ TEST_F(StartingTest, AScriptWhoseFrozenParametersAreOthersDoesNotGoOn) {
   };
   freeze("body.weight", "5f", worker.mutable_layout());
   const auto check = [&](const proto::Manifest& resume) {
-    return Starting(Job(), resume, "/somewhere", /*initial=*/false, {}, kStart).CheckResume(worker);
+    return Starting(Job(), resume, "/somewhere", /*initial=*/false, {}, kStart).CheckData(worker);
   };
   proto::Manifest resume;
   resume.set_mode(proto::Manifest::MODE_SYNC);
   // Of one that trained it the values would be lost.
   EXPECT_THAT(check(resume),
               IsError(absl::StatusCode::kFailedPrecondition,
-                      "the script's parameters differ from those that the checkpoint was made "
+                      "this worker's parameters differ from those that the checkpoint was made "
                       "with: found 1 that are not trained, expected 0; with others frozen, begin a "
                       "new job, whose script loads what job.save of the one before has written"));
   freeze("body.weight", "60", resume.mutable_layout());
@@ -200,8 +198,14 @@ TEST_F(StartingTest, AScriptWhoseFrozenParametersAreOthersDoesNotGoOn) {
                                      HasSubstr("body.weight, which is not trained: found other")));
   resume.mutable_layout()->mutable_constants(0)->set_digest("5f");
   RUBATO_EXPECT_OK(check(resume));
+  // What shards have kept has no such manifest: they have compared the layout.
+  Starting kept(Job(), resume, "/somewhere", /*initial=*/false, {}, kStart);
+  kept.GoOnWith(proto::Manifest());
+  RUBATO_EXPECT_OK(kept.CheckData(worker));
 }
 
+// 2 MiB at 4 MiB a second, rounded up, beside the two minutes. What the coordinator itself stood
+// still for proves nothing.
 TEST_F(StartingTest, AShardThatReadsForEverIsFound) {
   proto::View view;
   view.mutable_layout()->add_parameters()->add_shape(1 << 19);
