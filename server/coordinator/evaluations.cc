@@ -91,8 +91,8 @@ std::vector<std::string> Evaluations::OnPassed(const WorkerId& worker, int64_t s
       !std::exchange(has_warned_of_first_, true)) {
     warnings.push_back(absl::StrFormat(
         "a test was worker %d's, which told nothing, and worker 0 tells of each of its own: "
-        "expected job.evaluate in all workers, of which one runs the test, and not only where "
-        "job.rank == 0",
+        "expected job.evaluate in all workers, of which one runs the test, not where job.rank == 0 "
+        "alone, and as often as tests are due (evaluation.every)",
         *misses_));
   }
   return warnings;

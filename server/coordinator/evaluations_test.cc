@@ -133,8 +133,9 @@ TEST_F(EvaluationsTest, AScriptThatTestsWhereItsRankIs0AloneIsWarnedOfOnce) {
     }
     return found;
   };
-  const auto is_warned = ElementsAre(AllOf(StartsWith("a test was worker 1's, which told nothing"),
-                                           HasSubstr("not only where job.rank == 0")));
+  const auto is_warned =
+      ElementsAre(AllOf(StartsWith("a test was worker 1's, which told nothing"),
+                        HasSubstr("not where job.rank == 0 alone, and as often as tests are due")));
   EXPECT_THAT(warnings({{kSecond, false}, {kFirst, true}, {kSecond, false}}), is_warned);
   EXPECT_THAT(warnings({{kFirst, true}, {kSecond, false}}), is_warned);
   EXPECT_THAT(warnings({{kSecond, false}, {kSecond, false}}), IsEmpty()) << "it tests nowhere";
