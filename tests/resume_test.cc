@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
 #include "common/files/checkpoint.h"
+#include "common/files/run_folder.h"
 #include "common/files/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -104,6 +105,10 @@ TEST_F(ResumeTest, ScheduledCheckpointsAreOfTheirStepsAndTheCurveGoesOn) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("goes on from full/checkpoints/step-00000020: step 20"));
   EXPECT_THAT(result.err, HasSubstr("cluster.workers.start: 1 -> 2"));
+  // From wherever somebody goes on from this run.
+  const absl::StatusOr<std::string> state = ReadSmallFile(Path("again/state.json"));
+  RUBATO_ASSERT_OK(state);
+  EXPECT_THAT(*state, HasSubstr("/full/checkpoints/step-00000020\""));
   const auto full = Metrics("full", "train"), again = Metrics("again", "train");
   ASSERT_EQ(full.size(), again.size());
   for (size_t i = 0; i < full.size(); ++i) EXPECT_EQ(full[i]["loss"], again[i]["loss"]) << i;

@@ -202,7 +202,10 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
     if (!begin.path.empty()) {
       RUBATO_ASSIGN_OR_RETURN(begin.resume, ReadManifest(begin.path));
     }
-    begin.state.set_begun_from(begin.path);
+    if (!begin.path.empty()) {  // whoever goes on may be in another folder
+      std::error_code error;
+      begin.state.set_begun_from(std::filesystem::absolute(begin.path, error).string());
+    }
   }
   if (!begin.path.empty()) {
     if (!begin.resume.has_value()) {
