@@ -19,9 +19,9 @@ _MOST_TEXT = 256  # characters, or bytes, of each: the last ones
 
 def digest(dataset: Any, order: Any) -> str:
     """64 hexadecimal digits over the data set's type and length, and what it holds of tensors, arrays, tables of pandas
-    and of numbers, texts and None in lists; these also in tuples, sets, dictionaries, dataclasses and other data sets.
-    It is the same in each process, whatever the seed of its hashes. Samples are not read, because that may take hours
-    and use random numbers. `order`: see Job.prepare."""
+    and Arrow, and of numbers, texts and None in lists; these also in tuples, sets, dictionaries, dataclasses and other
+    data sets. It is the same in each process, whatever the seed of its hashes. Samples are not read, because that may
+    take hours and use random numbers. `order`: see Job.prepare."""
     whole = _of(dataset, _MOST, False) or _of_dataset(dataset, _MOST, 0)
     name = order.encode() if isinstance(order, str) else b""
     return hashlib.blake2b(whole + name, digest_size=32).hexdigest()
@@ -60,7 +60,7 @@ def _of(value: Any, room: int, is_item: bool, depth: int = 0) -> bytes:
         return _of_dataset(value, room, depth)
     if _is(value, "datasets", "Dataset"):  # Hugging Face's: rows as Arrow has them, which decodes and changes nothing
         bytes_of_all = max(len(value) * _ITEM * max(1, len(value.column_names)), value.data.nbytes)
-        places = range(0, len(value), -(-bytes_of_all // room) or 1)
+        places = range(0, len(value), _stride(bytes_of_all, room))
         rows = value.with_format("arrow")[list(places)].to_pylist() if len(places) > 0 else []
         return _of_list([len(value), value.column_names, rows], room, depth)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -68,7 +68,7 @@ def _of(value: Any, room: int, is_item: bool, depth: int = 0) -> bytes:
         return _of_unordered(fields, room, is_item, depth)
     if _is(value, "pandas", "DataFrame") or _is(value, "pandas", "Series"):
         columns = list(getattr(value, "columns", ()))
-        step = -(-len(value) * _ITEM * max(1, len(columns)) // room) or 1
+        step = _stride(len(value) * _ITEM * max(1, len(columns)), room)
         return _of_list([len(value), columns, value.iloc[::step].to_numpy()], room, depth)
     return b""
 
@@ -92,7 +92,7 @@ def _of_list(values: Any, room: int, depth: int) -> bytes:
     """Of items that are spread over it."""
     if len(values) == 0:
         return b""
-    visited = values[::-(-len(values) * _time_of(values[0]) // room) or 1]
+    visited = values[::_stride(len(values) * _time_of(values[0]), room)]
     parts = [_of(value, room // len(visited), True, depth + 1) for value in visited]
     return _all([str(len(values)).encode(), *parts]) if any(parts) else b""
 
@@ -126,6 +126,11 @@ def _time_of(value: Any) -> int:
     return _ARRAY if _is_array(value) or _is_dataset(value) else _ITEM
 
 
+def _stride(of_all: int, room: int) -> int:
+    """By which as much is visited of what takes `of_all` bytes as fits into `room`."""
+    return max(1, -(-of_all // room))
+
+
 def _all(parts: Iterable[bytes]) -> bytes:
     whole = hashlib.blake2b(digest_size=32)
     for part in parts:
@@ -145,7 +150,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _is_dataset(value: Any) -> bool:
-    return isinstance(value, sys.modules["torch"].utils.data.Dataset) and hasattr(value, "__len__")
+    return _is(value, "torch.utils.data", "Dataset") and hasattr(value, "__len__")
 
 
 def _pieces(array: Any, room: int) -> Iterator[bytes]:
