@@ -201,9 +201,7 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
     }
     if (!begin.path.empty()) {
       RUBATO_ASSIGN_OR_RETURN(begin.resume, ReadManifest(begin.path));
-    }
-    if (!begin.path.empty()) {  // whoever goes on may be in another folder
-      std::error_code error;
+      std::error_code error;  // whoever goes on may be in another folder
       begin.state.set_begun_from(std::filesystem::absolute(begin.path, error).string());
     }
   }

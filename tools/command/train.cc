@@ -53,9 +53,14 @@ struct Options {
   DelayFlags delays;
 };
 
-// The command that goes on from the last checkpoint of a run, or from a checkpoint.
-std::string GoOn(const Options& options, const std::string& from) {
-  return ShellLine({options.program, "train", "--resume", from});
+// The command that goes on from the run's last checkpoint, or from the one that it would have begun
+// from; empty if it has none.
+std::string GoOn(const Options& options, const Resume& resume, const RunFolder& folder) {
+  std::vector<std::string> warnings;
+  const bool has_own = ResumePoint(proto::Job(), folder.path(), kRuns, &warnings).ok();
+  if (!has_own && resume.checkpoint.empty()) return "";
+  return ShellLine(
+      {options.program, "train", "--resume", has_own ? folder.path() : resume.checkpoint});
 }
 
 // The same job again with `key` (or keys that begin with it) set to `value`.
@@ -95,11 +100,11 @@ std::optional<std::string> WithMoreServers(const Options& options, const Plan& p
 // one that was stopped.
 std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
                                      const RunFolder& folder, const nlohmann::json& summary,
-                                     bool is_stopped) {
+                                     const std::string& go_on) {
   const bool sync =
       plan.job.consistency().schedule_size() == 0 && !OnArrival(plan.job.consistency().mode());
   std::vector<std::string> lines;
-  if (is_stopped) lines.push_back(GoOn(options, folder.path()));
+  if (!go_on.empty()) lines.push_back(go_on);
   lines.push_back(ShellLine({options.program, "inspect", folder.path()}));
   if (auto more = WithMoreServers(options, plan, folder, summary); more.has_value()) {
     lines.push_back(*std::move(more));
@@ -127,15 +132,11 @@ void PrintFailure(const Log& log, const LocalRun& run, const Failure& failure) {
   }
 }
 
-// The command that goes on from the run's last checkpoint, or from the one that it would have begun
-// from, after `before`; empty if it has none.
+// The same in words, after `before`.
 std::string HowToGoOn(const Options& options, const Resume& resume, const RunFolder& folder,
                       absl::string_view before) {
-  std::vector<std::string> warnings;
-  const bool has_own = ResumePoint(proto::Job(), folder.path(), kRuns, &warnings).ok();
-  if (!has_own && resume.checkpoint.empty()) return "";
-  return absl::StrCat(before,
-                      "go on with: ", GoOn(options, has_own ? folder.path() : resume.checkpoint));
+  const std::string go_on = GoOn(options, resume, folder);
+  return go_on.empty() ? "" : absl::StrCat(before, "go on with: ", go_on);
 }
 
 // The exit code. `head` is the process that coordinates.
@@ -148,16 +149,15 @@ absl::StatusOr<int> PrintSummary(const Options& options, const Plan& plan, const
   }
   const nlohmann::json summary = ParseJson(*json);
   const std::string stopped = TextAt(summary, "stopped");
-  const bool is_stopped = !stopped.empty() && !absl::StartsWith(stopped, "the target is met") &&
-                          !HowToGoOn(options, resume, folder, "").empty();
+  const bool is_stopped = !stopped.empty() && !absl::StartsWith(stopped, "the target is met");
+  const std::string go_on = is_stopped ? GoOn(options, resume, folder) : "";
   std::optional<TrainedBefore> before;
   if (!resume.checkpoint.empty()) {
     before = {resume.manifest.samples(), resume.manifest.seconds()};
   }
-  RUBATO_ASSIGN_OR_RETURN(
-      const std::string text,
-      SummaryText(summary, folder.path(), Suggestions(options, plan, folder, summary, is_stopped),
-                  before));
+  RUBATO_ASSIGN_OR_RETURN(const std::string text,
+                          SummaryText(summary, folder.path(),
+                                      Suggestions(options, plan, folder, summary, go_on), before));
   return PrintResult(text);
 }
 
