@@ -1,6 +1,6 @@
 """What a script may have meant otherwise than it is done: warnings, once each."""
 
-from typing import Any, Collection, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -82,9 +82,10 @@ def _are_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 class GradientWatch:
     """Of the script's first micro-batch: whether it changes gradients between backward and optimizer.step()."""
 
-    def __init__(self, parameters: Iterable[torch.Tensor]):
+    def __init__(self, parameters: Sequence[torch.Tensor]):
+        """`parameters`: that are trained."""
         self._versions: Dict[int, Tuple[torch.Tensor, int]] = {}  # by index: the gradient of backward, and its version
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._parameters = parameters
         self._hooks: List[Any] = [on_accumulated(parameter, self._hook(index))
                                   for index, parameter in enumerate(self._parameters)]
 

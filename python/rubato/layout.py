@@ -41,6 +41,7 @@ class Layout:
         optimized = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self.entries: List[Entry] = []
         self.constants: List[Entry] = []  # parameters that are not trained, and in no vector
+        self.frozen: List[Entry] = []  # those of them that the optimizer has
         self._normalising: List[Any] = []
         self._buffers: List[Any] = []  # of triples (their layer, name, tensor): averages
         self.values = 0
@@ -57,6 +58,8 @@ class Layout:
                     else:
                         _check_shape(where + name, parameter)
                         self.constants.append(Entry(where + name, parameter, 0, 0, 0))
+                        if id(parameter) in optimized:
+                            self.frozen.append(self.constants[-1])
             if isinstance(module, _NORMALISING) and module.running_mean is not None:
                 if module.momentum is None:
                     raise Refused(f"{prefix}: found momentum=None, a mean over all batches, expected a number: the "
@@ -85,8 +88,9 @@ class Layout:
         self._parameters: Any = None  # the flat vector, as tensors
         self._shared: List[Any] = []  # of triples (entry, its view, its address): tensors that lie in the vector
         self._versions: List[int] = []
-        self._constants: List[Any] = []  # of triples (entry, its values, their version), until one has changed
-        self._note_constants([(entry, entry.tensor.data) for entry in self.constants])
+        self._kept = [entry.tensor.data for entry in self.constants]  # where their values lie
+        self._kept_versions = _versions_of(self.constants)
+        self._has_warned_of_constants = False
         self._sums: Optional[List[float]] = None  # of the parameters' values, while the first micro-batch is at hand
         self._has_watched = False  # that micro-batch
         self._has_loaded = False
@@ -256,7 +260,7 @@ class Layout:
 
     def note_versions(self) -> None:
         """The parameters are as they should be, or are about to be loaded."""
-        self._versions = [tensor._version for tensor in self._trainable]
+        self._versions = _versions_of(self.parameters)
 
     def restore(self) -> None:
         """The parameters are about to be loaded, whatever the script has made of them: those that lay in the vector
@@ -266,10 +270,10 @@ class Layout:
                 entry.tensor.data = view
         for module, name, tensor in self._buffers:
             module._buffers[name] = tensor
-        for entry, values, _ in self._constants:
+        for entry, values in zip(self.constants, self._kept):
             if entry.tensor.data_ptr() != values.data_ptr():
                 entry.tensor.data = values
-        self._note_constants([(entry, values) for entry, values, _ in self._constants])
+        self._kept_versions = _versions_of(self.constants)
         self.note_versions()
         self._sums = None  # until they are loaded
 
@@ -286,13 +290,11 @@ class Layout:
             warn(f"{name} was changed in place after optimizer.step(), and the change is "
                  "lost: the servers hold the parameters")
 
-    def _note_constants(self, constants: List[Tuple[Entry, torch.Tensor]]) -> None:
-        self._constants = [(entry, values, entry.tensor._version) for entry, values in constants]
-
     def _warn_of_constants(self) -> None:
-        changed = next((entry.name for entry, _, version in self._constants if entry.tensor._version != version), None)
-        if changed is not None:
-            self._constants = []
+        changed = next((entry.name for entry, version in zip(self.constants, self._kept_versions)
+                        if entry.tensor._version != version), None)
+        if changed is not None and not self._has_warned_of_constants:
+            self._has_warned_of_constants = True
             warn(f"{changed}, which the optimizer does not train, was changed in place: each worker changes its own, "
                  "and a checkpoint has none")
 
@@ -335,17 +337,17 @@ class Layout:
         return vector
 
     @torch.no_grad()
-    def fill(self, worker: Worker, work: Work, factor: float, trained: Any) -> None:
-        """Writes factor x .grad of the parameters in `trained` (a set of ids), 0 for others, and samples x each
+    def fill(self, worker: Worker, work: Work, factor: float, is_empty: bool = False) -> None:
+        """Writes factor x .grad of the parameters, 0 for those that have none or if it `is_empty`, and samples x each
         statistic, to the gradient of `work`, in one pass, or adds it to what is kept of the micro-batches before."""
         self.begin_sum(work)
         if not work.keeps:
             vector = self.gradient(worker, work)
             for index in range(len(self.entries)):
                 if index not in self._staged:
-                    self.fill_entry(index, vector, work, factor, trained)
+                    self.fill_entry(index, vector, work, factor, is_empty)
         for way in self._staging.values():
-            values = [self._value(entry, trained) for entry in way.entries]
+            values = [self._value(entry, is_empty) for entry in way.entries]
             way.sum_up(values, factor, work.end - work.begin, work.adds)
             if not work.keeps:
                 way.write(vector.all)
@@ -363,23 +365,23 @@ class Layout:
                 way.wait()
             way.end(work.adds, work.keeps)
 
-    def _value(self, entry: Entry, trained: Any) -> Any:
+    def _value(self, entry: Entry, is_empty: bool) -> Any:
         """What an entry brings; None: 0."""
         if entry.average > 0:
             return entry.tensor
-        value = entry.tensor.grad if id(entry.tensor) in trained else None
+        value = None if is_empty else entry.tensor.grad
         if value is not None and value.is_sparse:
             raise Refused(f"{entry.name} has a sparse gradient, expected a dense one: make the embedding with "
                           "sparse=False")
         return value
 
-    def fill_entry(self, index: int, vector: staging.Flat, work: Work, factor: float, trained: Any,
+    def fill_entry(self, index: int, vector: staging.Flat, work: Work, factor: float, is_empty: bool = False,
                    below: Optional[int] = None) -> Any:
         """As fill, one entry; `below`: what of it lies before that place of the flat vector. Of a tensor of a GPU this
         only begins: returns an event that happens when it is done, None where it is."""
         entry, view = self.entries[index], vector.views[index]
         scale = work.end - work.begin if entry.average > 0 else factor
-        value = self._value(entry, trained)
+        value = self._value(entry, is_empty)
         if index in self._staged:
             way, place = self._staged[index]
             way.sum_up_entry(place, value, scale, work.adds)
@@ -410,6 +412,10 @@ class Layout:
             parameters.append(parameter)
         constants = [{"name": entry.name, "digest": of_tensor(entry.tensor)} for entry in self.constants]
         return {"parameters": parameters, "constants": constants}
+
+
+def _versions_of(entries: List[Entry]) -> List[int]:
+    return [entry.tensor._version for entry in entries]
 
 
 def _range_of(tensor: torch.Tensor) -> Tuple[int, int]:

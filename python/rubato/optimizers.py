@@ -51,17 +51,6 @@ def to_settings(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, A
             if not same_settings(first, other):
                 raise Refused(f"groups of parameters differ in {key} ({first} and {other}), expected "
                               "learning rates and weight decays alone to differ")
-    rates = [float(group.get("initial_lr", group["lr"])) for group in groups]
-    trained = {id(entry.tensor) for entry in layout.parameters}
-    has_trained = [any(id(parameter) in trained for parameter in group["params"]) for group in groups]
-    base = next((i for i, rate in enumerate(rates) if rate > 0 and (has_trained[i] or not trained)), None)
-    if base is None:
-        raise Refused("all learning rates are 0, expected one above 0")
-    settings: Dict[str, Any] = {"name": name, "learning_rate": rates[base],
-                                "weight_decay": float(groups[base]["weight_decay"])}
-    for key in keys:
-        value = groups[0][key]
-        settings[key] = [float(x) for x in value] if key == "betas" else value
     of = {id(parameter): i for i, group in enumerate(groups) for parameter in group["params"]}
     known = {id(entry.tensor) for entry in layout.parameters + layout.constants}
     if any(id(parameter) not in known and parameter.numel() > 0 for group in groups for parameter in group["params"]):
@@ -69,6 +58,15 @@ def to_settings(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, A
                       "one module of all that is trained")
     if not layout.parameters:
         raise Refused("no parameter of the optimizer's has requires_grad, expected one that is to be trained")
+    rates = [float(group.get("initial_lr", group["lr"])) for group in groups]
+    base = min((of[id(entry.tensor)] for entry in layout.parameters if rates[of[id(entry.tensor)]] > 0), default=None)
+    if base is None:
+        raise Refused("all learning rates are 0, expected one above 0")
+    settings: Dict[str, Any] = {"name": name, "learning_rate": rates[base],
+                                "weight_decay": float(groups[base]["weight_decay"])}
+    for key in keys:
+        value = groups[0][key]
+        settings[key] = [float(x) for x in value] if key == "betas" else value
     own = []
     for entry in layout.parameters:
         i = of[id(entry.tensor)]
@@ -182,7 +180,6 @@ class Optimizer(torch.optim.Optimizer):
         self._given_settings = [_settings(group) for group in optimizer.param_groups]
         self._bases = [float(group.get("initial_lr", group["lr"])) for group in self.param_groups]
         self._shown = [_settings(group) for group in self.param_groups]
-        self.trained = {id(parameter) for group in self.param_groups for parameter in group["params"]}
         self._ready = True
 
     @torch.no_grad()

@@ -6,7 +6,7 @@ does not reach are recognised only at optimizer.step(), and delay all entries be
 """
 
 import threading
-from typing import Any, Collection, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
@@ -18,9 +18,8 @@ from .layout import Layout
 class Overlap:
     """Of one model. Autograd calls it, in whichever thread, during backward."""
 
-    def __init__(self, layout: Layout, engine: Engine, trained: Collection[int]):
-        """`trained`: ids of the parameters that the optimizer has."""
-        self._layout, self._engine, self._trained = layout, engine, trained
+    def __init__(self, layout: Layout, engine: Engine):
+        self._layout, self._engine = layout, engine
         self._block = max(1, int(engine.worker.job.get("wire", {}).get("chunk", 1 << 18)) // 4)  # values
         self._lock = threading.Lock()  # autograd has a thread for each device
         self._begun = 0  # engine.begun of what follows
@@ -32,7 +31,7 @@ class Overlap:
         self._refused: Optional[Refused] = None  # for step(): a process that raises in a hook may not end (torch 1.13)
         self._may_leave = False  # a whole micro-batch has shown that the script does nothing that is refused
         self._hooks = [on_accumulated(entry.tensor, self._hook(index)) for index, entry in enumerate(layout.entries)
-                       if entry.average == 0 and entry.tensor.requires_grad and id(entry.tensor) in trained]
+                       if entry.average == 0]
 
     def _hook(self, index: int) -> Any:
         return lambda *_: self._on_gradient(index)
@@ -79,7 +78,7 @@ class Overlap:
     def _is_awaited(self, index: int) -> bool:
         """Whether backward may still bring it; averages have been there since forward."""
         entry = self._layout.entries[index]
-        return entry.average == 0 and entry.tensor.requires_grad and id(entry.tensor) in self._trained
+        return entry.average == 0 and entry.tensor.requires_grad
 
     def _is_written(self, index: int) -> bool:
         event = self._under_way.get(index)
@@ -90,8 +89,8 @@ class Overlap:
         if self._layout.entries[index].begin >= self._left:
             return
         self._under_way[index] = self._layout.fill_entry(
-            index, self._layout.gradient(engine.worker, engine.work), engine.work, self._factor(), self._trained,
-            self._left)
+            index, self._layout.gradient(engine.worker, engine.work), engine.work, self._factor(),
+            below=self._left)
 
     def _factor(self) -> int:
         work = self._engine.work
@@ -117,7 +116,7 @@ class Overlap:
                               "expected nothing to change it with overlap=True: it may have left (prepare's "
                               "clip_grad_norm clips at the servers)")
         if work.keeps:
-            self._layout.fill(self._engine.worker, work, self._factor(), self._trained)
+            self._layout.fill(self._engine.worker, work, self._factor())
         else:
             for index in range(self._next, -1, -1):
                 if index not in self._under_way:

@@ -57,7 +57,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
 
     def hand_over(scale: float, weight: Optional[float]) -> None:
         layout.check_untouched()
-        for entry in frozen:
+        for entry in layout.frozen:
             if entry.tensor.requires_grad or entry.tensor.grad is not None:
                 raise Refused(f"{entry.name} was frozen at job.prepare and is not any more, expected it as it was: the "
                               "servers do not have it. To train it from some epoch on: a job of its own, whose script "
@@ -66,11 +66,11 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         if counts > 0 and engine.work.rank == 0:  # one warning in a job
             missing.note(engine.work)
         factor = scale * (counts if engine.is_mean else 1)
-        trained = prepared.trained if counts > 0 else ()  # the mean over nothing is no number
+        is_empty = counts <= 0  # the mean over nothing is no number
         if early is not None:
             engine.fill(early.finish, counts)
         else:
-            engine.fill(lambda work: layout.fill(worker, work, factor, trained), counts)
+            engine.fill(lambda work: layout.fill(worker, work, factor, is_empty), counts)
         layout.end_batch()
         buffers.end()
 
@@ -93,13 +93,11 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     prepared = Optimizer(optimizer, hand_over, put_back, lambda value: job.log(loss=value), table,
                          steps_per_factor, overlap)
     prepared.show_rate(0)
-    frozen = [entry for entry in layout.constants
-              if id(entry.tensor) in prepared.trained and not entry.tensor.requires_grad]
     missing = hints.MissingGradients(layout.parameters, skipped(optimizer))
     buffers = hints.BufferWatch(model, {id(entry.tensor) for entry in layout.entries})
     if not overlap:  # which refuses what is watched for
-        prepared.watch = hints.GradientWatch(entry.tensor for entry in layout.parameters)
-    early = Overlap(layout, engine, prepared.trained) if overlap else None
+        prepared.watch = hints.GradientWatch([entry.tensor for entry in layout.parameters])
+    early = Overlap(layout, engine) if overlap else None
     batches.connect(engine, job._limit, begin, put_back)
     result = (model, prepared, batches)
     return result if scheduler is None else result + (

@@ -635,7 +635,7 @@ print([name for name, value in before.items() if not torch.equal(saved[name], va
                                       "worker changes its own, and a checkpoint has none"), 1, errors)
 
     def test_what_a_test_makes_of_frozen_parameters_is_undone(self):
-        code, _, errors = self.run_script("""
+        text = """
 model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
 model[0].requires_grad_(False)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -648,12 +648,18 @@ def test():
     model.double()
     return {"loss": float(model(x.double()).sum())}
 """ + LOOP + """
+        CHANGE
         optimizer.step()
     job.evaluate(test)
 assert model[0].weight.dtype == torch.float32 and torch.equal(model[0].weight, kept)
-""")
+"""
+        code, _, errors = self.run_script(text.replace("CHANGE", "pass"))
         self.assertEqual(code, 0, errors)
         self.assertNotIn("changed in place", errors)
+        # Also where the script itself has changed another one.
+        code, _, errors = self.run_script(text.replace("CHANGE", "torch.no_grad()(model[0].bias.mul_)(0.5)"))
+        self.assertEqual(code, 0, errors)
+        self.assertEqual(errors.count("0.bias, which the optimizer does not train, was changed in place"), 1, errors)
 
     def test_the_base_of_the_learning_rates_is_of_a_group_that_is_trained(self):
         output = self.passes("""
