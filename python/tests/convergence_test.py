@@ -79,7 +79,8 @@ class ConvergenceTest(WithPrograms):
         found = [float(line.split()[1]) for log in run.glob("logs/worker-*.log")
                  for line in log.read_text().splitlines() if line.startswith("found ")]
         metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        tests = [(line["samples"], line["accuracy"]) for line in metrics if line["kind"] in ("eval", "test")]
+        # Two workers may test beside each other, so the result of a later test may come first.
+        tests = sorted((line["samples"], line["accuracy"]) for line in metrics if line["kind"] in ("eval", "test"))
         self.assertEqual([samples for samples, _ in tests], [200, 400, 600, 800, 1000])
         self.assertEqual(set(accuracy for _, accuracy in tests) - set(found), set())
         before = (0, None)
@@ -136,7 +137,7 @@ class ConvergenceTest(WithPrograms):
         for mode in "sync", "async":
             metrics = self.folder / "study" / "cells" / f"{mode}-w2-s0" / "metrics.jsonl"
             lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-            steps = [line["step"] for line in lines if line["kind"] == "eval"]
+            steps = sorted(line["step"] for line in lines if line["kind"] == "eval")
             if mode == "sync":
                 self.assertEqual(steps, list(range(5, 50, 5)))
             self.assertEqual(set(steps) - set(range(5, 50, 5)), set())
@@ -155,7 +156,8 @@ class ConvergenceTest(WithPrograms):
                 line = json.loads(line)
                 run = self.folder / study / "cells" / f"{line['mode']}-w2-s0" / "metrics.jsonl"
                 tests = [json.loads(text) for text in run.read_text().splitlines()]
-                values = [test["f1"] for test in tests if test["kind"] in ("eval", "test")]
+                values = [test["f1"] for test in sorted(tests, key=lambda test: test["samples"])
+                          if test["kind"] in ("eval", "test")]
                 self.assertIs(line["reached"], reached)
                 self.assertEqual(line["best"], (min if study == "most" else max)(values))
                 self.assertEqual(line["last"], values[-1])

@@ -52,7 +52,7 @@ class Evaluations {
 
   // Tests that have certainly begun and whose results have not come, by unit, and who makes them.
   std::map<int64_t, WorkerId>& under_way() { return under_way_; }
-  // The last result.
+  // The result of the latest parameters.
   const std::optional<MetricsLine>& last() const { return last_; }
 
  private:

@@ -82,6 +82,17 @@ TEST_F(EvaluationsTest, SaysWhenTheTargetIsMet) {
   EXPECT_EQ(evaluations.last()->loss, 0.5);
 }
 
+TEST_F(EvaluationsTest, TheLastResultIsOfTheLatestParametersWhicheverComesFirst) {
+  Evaluations evaluations(job_, 16);
+  MetricsLine line;
+  for (const int64_t unit : {2, 6, 4}) {
+    line.unit = unit;
+    line.loss = static_cast<double>(unit);
+    EXPECT_FALSE(evaluations.OnResult(unit, line).has_value());
+    EXPECT_EQ(evaluations.last()->loss, unit == 2 ? 2 : 6);
+  }
+}
+
 TEST_F(EvaluationsTest, AScriptsFigureIsATarget) {
   job_.mutable_train()->mutable_stop_when()->set_metric("eval/f1");
   for (const bool at_least : {true, false}) {
