@@ -57,8 +57,6 @@ constexpr absl::Duration kLongQuiet = absl::Minutes(1);
 constexpr absl::Duration kSeldom = absl::Seconds(5);
 // While the job waits for servers.
 constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
-// How long a server that lives may take to register again.
-constexpr absl::Duration kComesBack = absl::Seconds(10);
 
 // How soon it is said what a stop waits for: most are over by then.
 constexpr absl::Duration kSayWhatStops = absl::Seconds(3);
@@ -137,7 +135,8 @@ LocalRun::LocalRun(const Plan& plan, const Resume& resume, bool record, const Pr
       log_(LauncherLog(plan.job)),
       processors_(SharesOf(plan.job)),
       views_(folder_.ViewsFile()),
-      logs_(plan.job, folder_, log_) {
+      logs_(plan.job, folder_, log_),
+      frozen_(absl::Seconds(plan.job.cluster().lease())) {
   // Those on the data are told with the plan, and each worker says them again as its log writes.
   const Log worker("worker", 0);
   for (const std::string& note : plan_.notes) {
@@ -204,8 +203,10 @@ absl::Status LocalRun::StartScript(int rank) {
 
 absl::Status LocalRun::StartServer(const std::string& role, int rank, const std::string& address) {
   std::vector<std::string> arguments = {programs_.server, "--config", folder_.JobFile()};
+  const bool is_head = role == head_role() && rank == 0;
+  if (is_head) frozen_.OnCoordinatorStarted();
   if (role == "server") {
-    started_[rank] = MonotonicNow();
+    frozen_.OnShardStarted(rank, MonotonicNow());
     arguments.insert(arguments.end(), {"--shard", absl::StrCat(rank)});
   } else {
     arguments.push_back("--coordinator");
@@ -213,9 +214,8 @@ absl::Status LocalRun::StartServer(const std::string& role, int rank, const std:
   arguments.insert(arguments.end(), {"--run-dir", folder_.path()});
   if (record_) arguments.insert(arguments.end(), {"--record", folder_.RecordFolder()});
   // It need not search again, and finds the same.
-  if (role == head_role() && rank == 0 &&
-      (!resume_.checkpoint.empty() ||
-       plan_.job.checkpoint().resume() != proto::Checkpoint::RESUME_NEVER)) {
+  if (is_head && (!resume_.checkpoint.empty() ||
+                  plan_.job.checkpoint().resume() != proto::Checkpoint::RESUME_NEVER)) {
     arguments.insert(arguments.end(),
                      {"--resume", resume_.checkpoint.empty() ? "never" : resume_.checkpoint});
   }
@@ -494,7 +494,6 @@ absl::StatusOr<bool> LocalRun::StartAgain(const Failure& lost) {
                             OneLine(lost.reason), ++restarts, most));
   RUBATO_RETURN_IF_ERROR(lost.role == "worker" ? StartWorker(lost.rank, /*again=*/true)
                                                : StartServer(lost.role, lost.rank, address_));
-  if (lost.role == "server") missing_since_.erase(lost.rank);
   return true;
 }
 
@@ -504,7 +503,6 @@ bool LocalRun::HasFailed() const {
 }
 
 absl::StatusOr<bool> LocalRun::OnLostServer(const Failure& lost) {
-  silent_since_ = absl::InfiniteFuture();
   const absl::StatusOr<std::optional<proto::RunState>> state = ReadRunState(folder_);
   const bool has_state = state.ok() && state->has_value();
   const bool has_ended = has_state && (*state)->has_ended();
@@ -575,8 +573,7 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
   const int least = plan_.job.cluster().workers().min();
   const int workers = launcher_.running("worker");
   if (workers >= least && display.last_change() + kQuiet > now) {
-    silent_since_ = absl::InfiniteFuture();
-    missing_since_.clear();
+    frozen_.OnProgress();
     display.SetNotice("");
     return absl::OkStatus();
   }
@@ -586,9 +583,12 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
     OnSilence(now);
     return absl::OkStatus();
   }
-  silent_since_ = absl::InfiniteFuture();
-  KillMissing(reply->status(), now);
+  for (const int shard : frozen_.OnStatus(reply->status(), now)) {
+    if (!comes_back() || !launcher_.Kill("server", shard)) continue;
+    Say(log_, absl::StrCat(ProcessName("server", shard), " has not come back: killed"));
+  }
   const bool waits = reply->status().missing_shards_size() > 0;
+  if (waits) ask_at_ = now + kAskAgain;
   // A job that has gone back pauses before its first view.
   const bool paused =
       reply->status().state() == "paused" ||
@@ -613,41 +613,12 @@ void LocalRun::OnSilence(absl::Time now) {
   // Where nobody starts a server again the others end without it, and that is judged; unless there
   // are no others.
   const bool others_tell = !comes_back() && launcher_.running() > 1;
-  if (others_tell || !StandsStill(address_)) {
-    silent_since_ = absl::InfiniteFuture();
-    return;
-  }
-  silent_since_ = std::min(silent_since_, now);
+  if (!frozen_.OnSilence(!others_tell && StandsStill(address_), now)) return;
+  if (!launcher_.Kill(head_role(), 0)) return;
   const absl::Duration lease = absl::Seconds(plan_.job.cluster().lease());
-  if (now - silent_since_ < BorneSilence(lease)) return;
-  silent_since_ = absl::InfiniteFuture();
-  if (launcher_.Kill(head_role(), 0)) {
-    Say(log_,
-        absl::StrFormat("%s stands still for %s (cluster.lease: %s): killed", head_name(),
-                        absl::FormatDuration(BorneSilence(lease)), absl::FormatDuration(lease)));
-  }
-}
-
-void LocalRun::KillMissing(const proto::JobStatus& status, absl::Time now) {
-  const std::map<int, absl::Time> before = std::exchange(missing_since_, {});
-  for (const int shard : status.missing_shards()) {
-    const auto found = before.find(shard);
-    const absl::Time since = found == before.end() ? now : found->second;
-    missing_since_[shard] = since;
-    ask_at_ = now + kAskAgain;
-    const std::string name = absl::StrCat("server ", shard);
-    // One that is here and alive comes back by itself, but the one that fell silent has been given
-    // a lease already, if it is not another by now.
-    const bool was_there =  // for as long as silence is borne, before it was missed
-        since - started_[shard] >= BorneSilence(absl::Seconds(plan_.job.cluster().lease()));
-    const bool is_silent = status.has_lost_shard() && status.lost_shard() == shard && was_there;
-    const bool is_new = !is_silent && now - started_[shard] < kComesBack;
-    if (!comes_back() || is_new || (!is_silent && now - since < kComesBack)) continue;
-    if (launcher_.Kill("server", shard)) {
-      started_[shard] = now;  // it is: a machine that is busy takes its time to end the one before
-      Say(log_, absl::StrCat(name, " has not come back: killed"));
-    }
-  }
+  Say(log_,
+      absl::StrFormat("%s stands still for %s (cluster.lease: %s): killed", head_name(),
+                      absl::FormatDuration(BorneSilence(lease)), absl::FormatDuration(lease)));
 }
 
 }  // namespace rubato

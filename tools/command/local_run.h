@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/files/run_folder.h"
 #include "common/wire/key.h"
+#include "tools/command/frozen_servers.h"
 #include "tools/command/launcher.h"
 #include "tools/command/plan.h"
 #include "tools/command/process_logs.h"
@@ -108,10 +109,8 @@ class LocalRun {
   // kills frozen processes. If the pause would never end, lets the coordinator end the run with a
   // checkpoint.
   absl::Status CheckPaused(ProgressDisplay& display);
-  // The head has not answered at `now`.
+  // The head has not answered at `now`. Kills it if it is frozen.
   void OnSilence(absl::Time now);
-  // Kills shards that the job waits for, except those that were restarted recently.
-  void KillMissing(const proto::JobStatus& status, absl::Time now);
 
   const Plan& plan_;
   const Resume& resume_;
@@ -131,11 +130,9 @@ class LocalRun {
   std::string address_;      // of the head
   bool has_begun_ = false;
   std::string mode_;
-  std::map<std::string, int> restarts_;               // by role and rank
-  std::map<int, std::string> errors_;                 // of scripts: how each ended the last time
-  std::map<int, absl::Time> missing_since_;           // shards
-  std::map<int, absl::Time> started_;                 // likewise: the last time
-  absl::Time silent_since_ = absl::InfiniteFuture();  // the head
+  std::map<std::string, int> restarts_;  // by role and rank
+  std::map<int, std::string> errors_;    // of scripts: how each ended the last time
+  FrozenServers frozen_;
   std::optional<Failure> failure_;
   bool is_complete_ = false;   // its result was there when a server was lost
   std::vector<Failure> late_;  // of scripts, that are not started again
