@@ -1,8 +1,12 @@
-"""cc_library and cc_binary of which each source begins with a precompiled header.
+"""cc_library, cc_binary and cc_test of which each source begins with a precompiled header.
 
 It is precompiled.h, or precompiled_messages.h where protocol buffers are among the deps. Headers may
-bring them too: then `messages = True` spares parsing them.
+bring them too: then `messages = True` spares parsing them. Tests have the same with GoogleTest, by
+package.
 """
+
+# Their tests know of no protocol buffers, or few do.
+_WITHOUT_MESSAGES = ["common/base", "common/frames", "common/wire", "tensor"]
 
 # A header that does not fit a source's options is an error, by -Werror: GCC would parse all of it anew.
 def _options(header):
@@ -32,3 +36,10 @@ def cc_binary(copts = [], deps = [], messages = False, **more):
     """As native.cc_binary."""
     header = _header(deps, messages)
     native.cc_binary(copts = _options(header) + copts, deps = deps + _deps(header), **more)
+
+def cc_test(copts = [], deps = [], **more):
+    """As native.cc_test."""
+    package = native.package_name()
+    has_messages = not any([package.startswith(other) for other in _WITHOUT_MESSAGES])
+    header = "precompiled_messages_tests" if has_messages else "precompiled_tests"
+    native.cc_test(copts = _options(header) + copts, deps = deps + _deps(header), **more)

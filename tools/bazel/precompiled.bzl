@@ -24,7 +24,7 @@ def _precompiled_header_impl(ctx):
         source_file = ctx.file.src.path,
         output_file = compiled.path,
         quote_include_directories = deps.quote_includes,
-        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts,
+        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts,
     )
     command = cc_common.get_memory_inefficient_command_line(
         feature_configuration = features,
@@ -53,6 +53,7 @@ precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
         "src": attr.label(allow_single_file = [".h"], mandatory = True),
+        "copts": attr.string_list(),
         "includes": attr.label_list(allow_files = [".h"]),
         "deps": attr.label_list(providers = [CcInfo]),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),

@@ -1,5 +1,6 @@
 """Cores with a bug on purpose, each of which an invariant of the drawn cases must name."""
 
+load("//tools/bazel:cc.bzl", "cc_test")
 load("//tools/bazel:mutant.bzl", "MUTANT_COPTS", "mutate")
 
 # By name: the source file, the invariant that is to catch it (docs/simulator.md), and the texts
@@ -453,7 +454,7 @@ def mutants_of_simulations():
     """
     for name, (source, caught_by, texts) in MUTANTS.items():
         mutate(name + "_source", source, "mutants/" + name + ".cc", texts)
-        native.cc_test(
+        cc_test(
             name = "mutant_" + name + "_test",
             size = "medium",
             srcs = ["mutants/" + name + ".cc"],

@@ -1,5 +1,6 @@
 """Cores that no simulation runs, with a bug on purpose that a test beside them must notice."""
 
+load("//tools/bazel:cc.bzl", "cc_test")
 load("//tools/bazel:mutant.bzl", "MUTANT_COPTS", "mutate")
 
 LOANS = [
@@ -158,9 +159,9 @@ def mutants_of_tests():
     for name, (source, caught_by, test, deps, texts) in MUTANTS_OF_TESTS.items():
         mutant = "mutants/" + name + (".h" if source.endswith(".h") else ".cc")
         mutate(name + "_source", source, mutant, texts)
-        native.cc_binary(
+        cc_test(
             name = name + "_mutant",
-            testonly = True,
+            tags = ["manual"],  # it is to fail
             srcs = [
                 mutant,
                 test,
