@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::DoubleNear;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pointwise;
 
@@ -71,6 +72,18 @@ TEST_F(SimulateTest, SyncLeavesTheBitsOfARealRunWhateverTheClusterAndItsSpeeds) 
       EXPECT_EQ(real[i][key], simulated[i][key]) << key << " of " << real[i];
     }
   }
+}
+
+// Nobody computes the step at which a mode ends, before which a test is due.
+TEST_F(SimulateTest, TestsThatAreDueWhereTheModeChangesAreTold) {
+  Simulate("simulated", {"--workers", "3", "--set", "train.until={epochs: 5}", "--set",
+                         "consistency={schedule: [{mode: sync, until: {epochs: 1}}, {mode: async, "
+                         "until: {epochs: 2}}, {mode: bounded, staleness: 2, until: {epochs: 3}}, "
+                         "{mode: sync}]}"});
+  std::vector<int64_t> samples;
+  for (const nlohmann::json& test : Metrics("simulated", "eval"))
+    samples.push_back(test["samples"]);
+  EXPECT_THAT(samples, ElementsAre(1500, 3000, 4500, 6000, 7500));
 }
 
 TEST_F(SimulateTest, OneWorkerOnArrivalIsSequential) {

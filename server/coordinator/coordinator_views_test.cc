@@ -151,6 +151,33 @@ TEST_F(CoordinatorTest, TheScheduleSaysWhichModeHoldsWhen) {
   Begin();
   EXPECT_EQ(ModeName(sent_[2].back().view().mode()), "async");
   EXPECT_EQ(sent_[2].back().view().until_step(), 5);
+  EXPECT_FALSE(sent_[2].back().view().tests_origin());
+}
+
+// Both are at the end of the first epoch.
+TEST_F(CoordinatorTest, ATestThatIsDueWhereTheModeChangesIsToldInTheNextMode) {
+  Start(
+      "consistency { schedule { mode { mode: NAME_SYNC } until { epochs: 1 } } schedule { mode { "
+      "mode: NAME_BOUNDED staleness: 3 } until { epochs: 2 } } schedule { mode { mode: NAME_SYNC } "
+      "} }");
+  Begin();
+  EXPECT_EQ(sent_[2].back().view().until_step(), 3);
+  for (int64_t step = 0; step < 3; ++step) {
+    Receive(2, Computed(step, {0, 2}, 1, 2));
+    Receive(3, Computed(step, {2, 4}, 1, 2));
+  }
+  Receive(2, Idle());
+  Receive(3, Idle());
+  Close(3, 3);
+  EXPECT_TRUE(sent_[2].back().view().tests_origin());
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  Receive(2, request);
+  EXPECT_TRUE(sent_[2].back().work().evaluate());
+  lines_.clear();
+  Receive(2, Evaluated(3));
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_EQ(lines_[0].samples, 20);
 }
 
 }  // namespace

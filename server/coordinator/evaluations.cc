@@ -11,7 +11,7 @@ namespace rubato {
 
 bool Evaluations::Ask(const WorkerId& worker, int64_t unit, bool is_new, const Lineage& lineage) {
   if (!is_new && asked_.count(unit) == 0) return false;
-  if (!every_.IsDue(lineage.schedule(), lineage.mode(), unit)) return false;
+  if (!IsDue(lineage, unit)) return false;
   asked_[unit] = worker;
   return true;
 }
@@ -19,8 +19,7 @@ bool Evaluations::Ask(const WorkerId& worker, int64_t unit, bool is_new, const L
 void Evaluations::OnComputed(const WorkerId& worker, const proto::Progress& progress,
                              const Lineage& lineage) {
   const int64_t unit = progress.unit();
-  const bool is_tester =
-      progress.first_leaf() == 0 && every_.IsDue(lineage.schedule(), lineage.mode(), unit);
+  const bool is_tester = progress.first_leaf() == 0 && IsDue(lineage, unit);
   // The result may have come first.
   if (is_tester && !IsTold(unit)) under_way_[unit] = worker;
 }
@@ -38,7 +37,7 @@ bool Evaluations::Expects(const WorkerId& worker, int64_t unit, const Lineage& l
     if (test != tests->end() && test->second == worker) return true;
   }
   return !OnArrival(lineage.mode()) && lineage.origin() <= unit && unit <= lineage.until() &&
-         !IsTold(unit) && every_.IsDue(lineage.schedule(), lineage.mode(), unit);
+         !IsTold(unit) && IsDue(lineage, unit);
 }
 
 void Evaluations::OnLost(const WorkerId& worker) {

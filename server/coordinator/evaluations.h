@@ -43,6 +43,10 @@ class Evaluations {
                                     bool is_final);
   // The worker is lost and will report no more tests.
   void OnLost(const WorkerId& worker);
+  // `lineage` is over. Whether the next one tests the parameters that it begins with.
+  bool EndLineage(const Lineage& lineage) {
+    return tests_origin_ = IsDue(lineage, lineage.until());
+  }
   // Units may be counted anew from here.
   void BeginLineage() {
     asked_.clear();
@@ -59,10 +63,15 @@ class Evaluations {
   // Tests that are remembered as told: so many later ones may be told before one.
   static constexpr size_t kMostTold = 1024;
 
+  bool IsDue(const Lineage& lineage, int64_t unit) const {
+    return unit == lineage.origin() ? tests_origin_
+                                    : every_.IsDue(lineage.schedule(), lineage.mode(), unit);
+  }
   bool IsTold(int64_t unit) const { return unit < told_below_ || told_.count(unit) != 0; }
 
   const proto::Job job_;
   const Recurrence every_;
+  bool tests_origin_ = false;
   std::map<int64_t, WorkerId> asked_;  // and not begun yet
   std::map<int64_t, WorkerId> under_way_;
   // Of this lineage: those below `told_below_`, or nobody will tell of them any more, and others.

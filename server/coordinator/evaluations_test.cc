@@ -72,6 +72,23 @@ TEST_F(EvaluationsTest, InSyncWhoComputesTheFirstLeafTests) {
   EXPECT_TRUE(evaluations.under_way().empty());
 }
 
+// Nobody computes the unit at which a lineage ends, so nobody tests there.
+TEST_F(EvaluationsTest, WhatIsDueWhereALineageEndsIsTestedInTheNext) {
+  job_.mutable_evaluation()->mutable_every()->set_samples(6);
+  for (const int64_t until : {3, 4}) {  // 12 and 16 samples
+    Evaluations evaluations(job_, 16);
+    Lineage lineage = In(AsyncMode());
+    lineage.Cut(until);
+    const bool is_due = until == 3;
+    EXPECT_EQ(evaluations.EndLineage(lineage), is_due);
+    evaluations.BeginLineage();
+    lineage.BeginNext(until);
+    EXPECT_EQ(evaluations.Ask(kFirst, until, /*is_new=*/true, lineage), is_due);
+    lineage.Cut(until);
+    EXPECT_EQ(evaluations.EndLineage(lineage), is_due) << "nothing is computed in this one";
+  }
+}
+
 TEST_F(EvaluationsTest, SaysWhenTheTargetIsMet) {
   Evaluations evaluations(job_, 16);
   MetricsLine line;

@@ -179,6 +179,20 @@ TEST(WorkerLoopTest, TheOwnerOfTheFirstMicroBatchTestsAtTheEndOfAnEpoch) {
   }
 }
 
+TEST(WorkerLoopTest, WhatALineageBeginsWithIsTestedIfTheViewSaysSo) {
+  for (const bool tests : {false, true}) {
+    Loop loop;
+    proto::View view = MakeView(SyncMode(), {0, 2}, 6);
+    view.set_origin_unit(3);
+    view.set_origin_samples(10);
+    view.set_from_step(3);
+    view.set_tests_origin(tests);
+    for (int rank = 0; rank < 2; ++rank) view.mutable_members(rank)->set_start_clock(3);
+    EXPECT_THAT(loop.View(view), ElementsAre("pull 3"));
+    EXPECT_EQ(loop.Parameters().front(), tests ? "evaluate 3" : "compute 3 clock 3 nodes 0-2");
+  }
+}
+
 TEST(WorkerLoopTest, ASpareWorkerWaitsForTheEnd) {
   Loop loop;
   EXPECT_THAT(loop.View(MakeView(SyncMode(), {4, 4})), ElementsAre("pull 4"));
