@@ -74,6 +74,26 @@ TEST_F(SimulateTest, SyncLeavesTheBitsOfARealRunWhateverTheClusterAndItsSpeeds) 
   }
 }
 
+// Contributions that are under way when a test is due are not in the parameters that it tests: it
+// is of no more samples than have been trained when it ends.
+TEST_F(SimulateTest, ATestIsOfTheSamplesThatItsParametersHold) {
+  for (const char* mode : {"sync", "async", "{mode: bounded, staleness: 3}"}) {
+    SCOPED_TRACE(mode);
+    Simulate(mode, {"--workers", "4", "--speeds", "straggler:factor=8", "--set",
+                    absl::StrCat("consistency=", mode), "--set", "evaluation.every={steps: 5}",
+                    "--set", "data.test_size=1"});
+    const auto tests = Metrics(mode, "eval"), train = Metrics(mode, "train");
+    EXPECT_GE(tests.size(), 6u);
+    for (const nlohmann::json& test : tests) {
+      double trained = 0;
+      for (const nlohmann::json& line : train) {
+        if (line["time"] <= test["time"]) trained = std::max<double>(trained, line["samples"]);
+      }
+      EXPECT_LE(test["samples"].get<double>(), trained) << test;
+    }
+  }
+}
+
 // Nobody computes the step at which a mode ends, before which a test is due.
 TEST_F(SimulateTest, TestsThatAreDueWhereTheModeChangesAreTold) {
   Simulate("simulated", {"--workers", "3", "--set", "train.until={epochs: 5}", "--set",

@@ -74,14 +74,17 @@ class ConvergenceTest(WithPrograms):
         self.assertEqual(study.returncode, code, output + errors)
         return output + errors
 
-    def crossing(self, run):
+    def crossing(self, run, is_sync):
         """Samples at the target, on the line between two of the figures that the script has printed."""
         found = [float(line.split()[1]) for log in run.glob("logs/worker-*.log")
                  for line in log.read_text().splitlines() if line.startswith("found ")]
         metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         # Two workers may test beside each other, so the result of a later test may come first.
         tests = sorted((line["samples"], line["accuracy"]) for line in metrics if line["kind"] in ("eval", "test"))
-        self.assertEqual([samples for samples, _ in tests], [200, 400, 600, 800, 1000])
+        self.assertEqual(tests[-1][0], 1000)
+        for due, (samples, _) in zip((200, 400, 600, 800, 1000), tests, strict=True):
+            # On arrival other contributions may be under way when one is tested, or more have come.
+            self.assertLessEqual(abs(samples - due), 0 if is_sync else 100)
         self.assertEqual(set(accuracy for _, accuracy in tests) - set(found), set())
         before = (0, None)
         for samples, accuracy in tests:
@@ -102,7 +105,8 @@ class ConvergenceTest(WithPrograms):
         self.assertEqual([(line["mode"], line["seed"]) for line in results],
                          [("sync", 0), ("sync", 1), ("async", 0), ("async", 1)])
         for line in results:
-            samples, last = self.crossing(study / "cells" / f"{line['mode']}-w2-s{line['seed']}")
+            samples, last = self.crossing(
+                study / "cells" / f"{line['mode']}-w2-s{line['seed']}", line["mode"] == "sync")
             self.assertTrue(line["reached"], line)
             self.assertAlmostEqual(line["samples"], samples)
             self.assertEqual(line["last"], last)

@@ -57,7 +57,7 @@ std::optional<std::string> Evaluations::OnResult(int64_t unit,
   }
   if (!line.has_value()) return std::nullopt;
   // Tests run beside each other, so the result of a later one may come first.
-  if (!last_.has_value() || line->unit >= last_->unit) last_ = line;
+  if (!last_.has_value() || line->due >= last_->due) last_ = line;
   const proto::StopWhen& when = job_.train().stop_when();
   if (!job_.train().has_stop_when()) return std::nullopt;
   const std::optional<double> value = MetricOf(*line, when.metric());

@@ -103,7 +103,7 @@ TEST_F(EvaluationsTest, TheLastResultIsOfTheLatestParametersWhicheverComesFirst)
   Evaluations evaluations(job_, 16);
   MetricsLine line;
   for (const int64_t unit : {2, 6, 4}) {
-    line.unit = unit;
+    line.due = unit;
     line.loss = static_cast<double>(unit);
     EXPECT_FALSE(evaluations.OnResult(unit, line).has_value());
     EXPECT_EQ(evaluations.last()->loss, unit == 2 ? 2 : 6);

@@ -129,6 +129,7 @@ absl::Status Check(const proto::EvaluationResult& evaluation, const PeerTerms& t
     return Found("evaluation.is_final", "a final test", "none: it has not been asked for one");
   }
   RUBATO_RETURN_IF_ERROR(Count("evaluation.unit", evaluation.unit()));
+  RUBATO_RETURN_IF_ERROR(Count("evaluation.version", evaluation.version()));
   RUBATO_RETURN_IF_ERROR(In("evaluation.samples", evaluation.samples(), 0, kMostSamples));
   RUBATO_RETURN_IF_ERROR(Shares("evaluation.correct", evaluation.correct(), evaluation.samples()));
   RUBATO_RETURN_IF_ERROR(

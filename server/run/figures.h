@@ -39,7 +39,8 @@ struct MetricsLine {
     kTest,   // of the final parameters on the test split
   };
   Kind kind = Kind::kTrain;
-  int64_t unit = 0;                      // done; of a test, that the parameters have seen
+  int64_t unit = 0;                      // done; of a test, that the parameters hold
+  int64_t due = 0;                       // of a test: the unit of work at which it was due
   absl::string_view split;               // of kEval: "validation", "test"
   int64_t step = 0;                      // done; on arrival, samples / batch_size
   double epoch = 0;                      // samples done / samples of an epoch

@@ -216,11 +216,12 @@ MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, abs
   MetricsLine line;
   line.kind = evaluation.is_final() ? MetricsLine::Kind::kTest : MetricsLine::Kind::kEval;
   if (!evaluation.is_final()) line.split = evaluated_split_;
-  line.unit = evaluation.unit();
+  line.due = evaluation.unit();
   // A test may come to its end when another schedule holds.
-  const int64_t unit = std::max(evaluation.unit(), schedule_->origin_unit());
-  line.samples = schedule_->SamplesBefore(unit);
-  line.step = StepsAt(unit, line.samples);
+  const int64_t held = evaluation.has_version() ? evaluation.version() : evaluation.unit();
+  line.unit = std::max(held, schedule_->origin_unit());
+  line.samples = schedule_->SamplesBefore(line.unit);
+  line.step = StepsAt(line.unit, line.samples);
   line.epoch = static_cast<double>(line.samples) / samples_per_epoch_;
   line.time = Seconds(now);
   const double judged =

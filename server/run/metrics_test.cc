@@ -107,6 +107,18 @@ TEST_F(MetricsTest, AccuracyAndATestsLossAreOfWhatIsJudged) {
             (std::map<std::string, double>{{"f1", 0.25}}));
 }
 
+TEST_F(MetricsTest, ATestIsOfAsManySamplesAsItsParametersHold) {
+  Metrics metrics = Begun(/*sync=*/false);
+  proto::EvaluationResult evaluation;
+  evaluation.set_unit(2);
+  evaluation.set_samples(20);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).samples, 80);
+  evaluation.set_version(1);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).samples, 40);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).unit, 1);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).due, 2);
+}
+
 TEST_F(MetricsTest, OnArrivalTheSamplesOfContributionsThatNobodyToldOfCount) {
   Metrics metrics = Begun(/*sync=*/false);
   metrics.OnProgress(Told(0, 0, 20), now_, &lines_);

@@ -400,7 +400,7 @@ void RunFiles::OnMetrics(const MetricsLine& line) {
     if (job_.checkpoint().has_keep_best()) WarnOfNone(line, "checkpoint.keep_best", best);
   }
   MonotonicLock lock(&mutex_);
-  kept_.OnEvaluation(line.unit, MetricOf(line, best).value_or(kNaN));
+  kept_.OnEvaluation(line.due, MetricOf(line, best).value_or(kNaN));
 }
 
 void RunFiles::WarnOfNone(const MetricsLine& line, absl::string_view key,

@@ -304,7 +304,7 @@ class KeptByAFigureTest : public RunFilesTest {
   void Test(int64_t step, const std::map<std::string, double>& others) {
     MetricsLine line;
     line.kind = MetricsLine::Kind::kEval;
-    line.unit = line.step = step;
+    line.unit = line.due = line.step = step;
     line.loss = static_cast<double>(-step);  // the last one has the best
     line.others = others;
     files_->OnMetrics(line);

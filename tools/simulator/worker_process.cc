@@ -442,9 +442,10 @@ void WorkerProcess::Run(const Session::Test& test) {
     return Tell(std::move(message));
   }
   SimTime tested = setting_.network->now() + setting_.test_time;
-  for (const proto::EvaluationResult& result : model_->Test(test.unit, test.is_final)) {
+  for (proto::EvaluationResult& result : model_->Test(test.unit, test.is_final)) {
+    if (!test.is_final) result.set_version(test.version);
     if (result.is_final()) tested += setting_.final_test_time;
-    results_.push_back(result);
+    results_.push_back(std::move(result));
     SetTimer(kTested, tested);
   }
 }

@@ -1,6 +1,7 @@
 #include "worker/process/worker.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -56,6 +57,7 @@ class Worker {
     return [this](const proto::EvaluationResult& result) {
       proto::PeerMessage message;
       *message.mutable_evaluation() = result;
+      if (!result.is_final()) message.mutable_evaluation()->set_version(tested_version_);
       control_->Send(message);
       mailbox_.Post(Session::Tested{result.is_final()});
     };
@@ -121,6 +123,8 @@ class Worker {
   TestHooks hooks_;
   std::optional<Log> log_;
   std::optional<absl::Status> end_;
+
+  std::atomic<int64_t> tested_version_ = 0;  // of the test that is under way
 
   Mailbox<Session::Event> mailbox_;
   std::unique_ptr<WorkerValues> values_;
@@ -316,6 +320,7 @@ void Worker::Run(const Session::SendToCoordinator& send) {
 }
 
 void Worker::Run(const Session::Test& test) {
+  if (!test.is_final) tested_version_ = test.version;  // one such test at a time
   if (!test.only_keeps) {
     values_->StartTest(test.unit, parameters_.values(), test.is_final);
     return;

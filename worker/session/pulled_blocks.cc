@@ -17,7 +17,7 @@ void PulledBlocks::Begin(const Pull& pull) {
   here_.assign(here_.size(), false);
   missing_ = static_cast<int64_t>(here_.size());
   passed_ = false;
-  staleness_sum_ = 0;
+  version_sum_ = staleness_sum_ = 0;
 }
 
 absl::StatusOr<bool> PulledBlocks::Wants(int shard, const Frame& frame) const {
@@ -40,6 +40,7 @@ void PulledBlocks::Add(const Frame& frame, int64_t payload_bytes) {
   versions_[frame.block] = static_cast<int64_t>(frame.version);
   here_[frame.block] = true;
   --missing_;
+  version_sum_ += versions_[frame.block];
   staleness_sum_ += frame.staleness;
   bytes_ += payload_bytes;
   if (pull_.exact && static_cast<int64_t>(frame.version) > pull_.clock) passed_ = true;
@@ -64,8 +65,9 @@ bool PulledBlocks::MayBegin() const {
 }
 
 PulledBlocks::Arrived PulledBlocks::arrived() const {
-  return {pull_.number, passed_,
-          static_cast<double>(staleness_sum_) / static_cast<double>(here_.size())};
+  const int64_t blocks = static_cast<int64_t>(here_.size());
+  return {pull_.number, passed_, static_cast<double>(staleness_sum_) / static_cast<double>(blocks),
+          version_sum_ / blocks};
 }
 
 int64_t PulledBlocks::TakeBytes() { return std::exchange(bytes_, 0); }

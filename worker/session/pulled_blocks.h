@@ -28,6 +28,7 @@ class PulledBlocks {
     uint64_t number = 0;
     bool passed = false;   // a block was at a later version than the exact one
     double staleness = 0;  // mean over blocks
+    int64_t version = 0;   // likewise, rounded down
   };
   // Whether a computation that has begun may read values.
   enum class Readable { kNotYet, kYes, kNever };
@@ -67,7 +68,7 @@ class PulledBlocks {
   std::vector<bool> here_;         // by block
   int64_t missing_ = 0;            // blocks
   bool passed_ = false;
-  int64_t staleness_sum_ = 0;
+  int64_t version_sum_ = 0, staleness_sum_ = 0;
   int64_t bytes_ = 0;
 };
 

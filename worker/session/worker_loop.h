@@ -43,6 +43,7 @@ class WorkerLoop {
     int64_t unit = 0;
     bool is_final = false;    // on the test split too
     bool only_keeps = false;  // or else they are a script's final ones, which another worker tests
+    int64_t version = 0;      // of the parameters, as an EvaluationResult has it
   };
   // A hint: these micro-batches will be computed after those that were announced before.
   struct ReadAhead {

@@ -201,6 +201,7 @@ void WorkerSession::On(const AllArrived& event) {
   if (!is_member()) return;
   has_parameters_ = true;
   staleness_ = event.arrived.staleness;
+  version_ = event.arrived.version;
   WorkerLoop::Actions actions;
   loop_->OnParameters(event.arrived.number, event.arrived.passed, &actions);
   Run(actions);
@@ -392,6 +393,7 @@ void WorkerSession::Run(const Compute& compute) {
 void WorkerSession::Run(const Test& test) {
   if (!test.only_keeps) tests_final_ = test.is_final;
   outcomes_.emplace_back(test);
+  std::get<Test>(outcomes_.back()).version = version_;
 }
 
 void WorkerSession::Run(const WorkerLoop::RequestWork& request) {

@@ -260,6 +260,7 @@ class WorkerSession {
   absl::Status diverged_;
   Compute computing_;
   bool tests_final_ = false;  // the last test is the final one
+  int64_t version_ = 0;       // of the parameters: PulledBlocks::Arrived's
   double staleness_ = 0;      // mean over blocks, of this worker's last contribution
   // On arrival, in this lineage: when it has computed its last contribution, and the moving mean of
   // the time from one to the next.

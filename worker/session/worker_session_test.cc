@@ -583,6 +583,17 @@ class TestingSessionTest : public SessionTest {
   }
 };
 
+TEST_F(TestingSessionTest, ATestKnowsHowManyContributionsItsParametersHold) {
+  Tell(Session::Computed{});
+  Tell(Session::Tested{});
+  const auto outcomes = session_->Handle(Session::AllArrived{{pull_, false, 0, /*version=*/7}},
+                                         absl::FromUnixSeconds(now_));
+  const auto* test = std::get_if<Session::Test>(&outcomes.front());
+  ASSERT_NE(test, nullptr);
+  EXPECT_EQ(test->unit, 2);
+  EXPECT_EQ(test->version, 7);
+}
+
 // So the others wait neither for it nor for its test.
 TEST_F(TestingSessionTest, OneThatIsToLeaveWorksOnUntilItsTestIsDone) {
   now_ = 100;

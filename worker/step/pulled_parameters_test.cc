@@ -35,6 +35,7 @@ class PulledParametersTest : public ::testing::Test {
       all_.push_back(arrived.number);
       passed_ = arrived.passed;
       staleness_ = arrived.staleness;
+      version_ = arrived.version;
     };
     parameters_->Open(Placement::Even(FlatSpace(10, 2), 1), {0, 2}, std::move(callbacks));
   }
@@ -59,7 +60,18 @@ class PulledParametersTest : public ::testing::Test {
   std::vector<uint64_t> all_;
   bool passed_ = false;
   double staleness_ = 0;
+  int64_t version_ = 0;
 };
+
+TEST_F(PulledParametersTest, SaysHowManyContributionsTheParametersHold) {
+  for (const uint64_t pull : {1, 2}) {
+    parameters_->Begin({pull, 0, /*exact=*/false});
+    for (int64_t block = 0; block < 5; ++block) {
+      RUBATO_EXPECT_OK(Bring(pull, block, static_cast<int64_t>(pull) * 10 + (block < 2 ? 3 : 0)));
+    }
+    EXPECT_EQ(version_, pull * 10 + 1) << "6 / 5, rounded down";
+  }
+}
 
 TEST_F(PulledParametersTest, SaysWhenTheFirstAndWhenAllAreHere) {
   parameters_->Begin({1, 3, /*exact=*/true});
