@@ -397,7 +397,15 @@ void WorkerProcess::FinishCompute() {
         },
         &progress);
     if (!status.ok()) {
-      if (observer() != nullptr) observer()->OnDiverged(index_);
+      if (observer() != nullptr) {
+        // The blocks that have left were computed with all of them.
+        for (int64_t block = 0; block < session_.placement().space().blocks(); ++block) {
+          header.block = static_cast<uint64_t>(block);
+          header.version = static_cast<uint64_t>(blocks_->version(block));
+          observer()->OnPushed(header);
+        }
+        observer()->OnDiverged(index_);
+      }
       has_diverged_ = true;
       Handle(Session::Diverged{std::string(status.message())});
       ReadMail();
