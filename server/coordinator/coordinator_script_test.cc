@@ -93,6 +93,41 @@ TEST_F(ScriptTest, BeginsAnewWithAnotherWorkerIfTheOneThatIsAskedGoes) {
   EXPECT_FALSE(sent_[1].empty());
 }
 
+// The one that gave them was started with another script, or has read other weights.
+TEST_F(ScriptTest, BeginsAnewIfAllHaveGoneAndOthersComeWithAnotherLayout) {
+  for (const bool is_same : {true, false}) {
+    sent_.clear();
+    saves_.clear();
+    StartScript();
+    AllRegister();
+    Receive(2, Piece(0, kValuesOfPiece));
+    Saved();
+    Receive(2, Piece(kValuesOfPiece, 3));
+    Handle(coordinator::PeerGone{2}).IgnoreError();
+    Handle(coordinator::PeerGone{3}).IgnoreError();
+    Saved();
+    proto::PeerMessage other = Script();
+    proto::Constant* constant = other.mutable_registration()
+                                    ->mutable_worker()
+                                    ->mutable_layout()
+                                    ->add_constants();
+    constant->set_name("embedding");
+    constant->set_digest("of other weights");
+    Receive(4, is_same ? Script() : other);
+    Receive(5, is_same ? Script() : other);
+    ASSERT_EQ(sent_[1].empty(), !is_same);
+    if (is_same) continue;
+    EXPECT_EQ(Asked(4), std::make_pair(int64_t{0}, kValuesOfPiece));
+    Receive(4, Piece(0, kValuesOfPiece));
+    EXPECT_EQ(saves_.back().begin, 0);
+    EXPECT_EQ(saves_.back().layout.constants_size(), 1);
+    Saved();
+    Receive(4, Piece(kValuesOfPiece, 3));
+    Saved();
+    EXPECT_FALSE(sent_[1].empty());
+  }
+}
+
 TEST_F(ScriptTest, TakesNoPieceThatItHasNotAskedFor) {
   StartScript();
   AllRegister();

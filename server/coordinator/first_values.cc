@@ -3,11 +3,14 @@
 #include <algorithm>
 
 #include "common/space/flat_space.h"
+#include "server/coordinator/layout_difference.h"
 
 namespace rubato {
 
 bool FirstValues::Fetch(const Registry& registry, coordinator::Outcomes* out) {
-  if (is_complete_ || saves_) return is_complete_;
+  if (saves_) return false;
+  if (is_complete_ && LayoutDifference(layout_, registry.model().layout()).empty()) return true;
+  is_complete_ = false;
   if (worker_.has_value() && registry.peers().count(*worker_) > 0) return false;
   worker_.reset();
   const auto found = std::find_if(registry.peers().begin(), registry.peers().end(),

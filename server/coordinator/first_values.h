@@ -18,9 +18,9 @@ class FirstValues {
  public:
   // A piece is so many floats, the last one fewer.
   explicit FirstValues(int64_t piece) : piece_(piece) {}
-  // Whether all values are saved. If not, makes sure that a worker of `registry` is being asked for
-  // them; if the previous one has gone, from the beginning, since workers may have drawn different
-  // values.
+  // Whether all values are saved, of the layout that workers have now: all may have gone and others
+  // have come. If not, makes sure that a worker of `registry` is being asked for them; if the
+  // previous one has gone, from the beginning, since workers may have drawn different values.
   bool Fetch(const Registry& registry, coordinator::Outcomes* out);
   // A piece that was not asked for, or is not of the length that was, is dropped.
   void OnPiece(PeerId worker, const proto::InitialValues& piece, coordinator::Outcomes* out);
