@@ -52,7 +52,9 @@ Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
       is_over_(begin.is_over),
       has_ended_well_(begin.is_over) {
   if (job.wire().push().codec() == proto::Push::CODEC_TOPK) {
-    summary_.residuals_lost = begin.resume.has_value() ? begin.resume->residuals() : 0;
+    const int64_t before = begin.resume.has_value() ? begin.resume->residuals() : 0;
+    summary_.residuals_lost =
+        lasting_.has_residuals_lost() ? lasting_.residuals_lost() + lasting_.workers() : before;
   }
   summary_.workers_lost = lasting_.workers_lost();
   summary_.workers_left = lasting_.workers_left();

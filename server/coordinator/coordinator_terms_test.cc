@@ -306,6 +306,30 @@ TEST_F(CoordinatorTermsTest, TheNextTermSaysWhatWasLostAndCountsOn) {
   EXPECT_EQ(coordinator_->summary().workers_lost, 1);
 }
 
+// What a worker has not sent goes with it, and what all have not sent goes with a term.
+TEST_F(CoordinatorTermsTest, ResidualsThatAreLostAreCountedInAllTerms) {
+  const std::string top_k = "wire { push { codec: CODEC_TOPK } }";
+  proto::Manifest& checkpoint = begin_.resume.emplace();
+  checkpoint.set_data_digest("data");
+  checkpoint.add_blocks();
+  checkpoint.set_residuals(4);  // of another run
+  Start(top_k);
+  Begin();
+  Restored();
+  EXPECT_EQ(coordinator_->summary().residuals_lost, 4);
+  Gone(3);
+  Close(0, 0);
+  Gone(1);
+  for (const bool has_begun : {true, false}) {
+    StartNextTerm(top_k);
+    Begin();
+    EXPECT_EQ(coordinator_->summary().residuals_lost, 4 + 1 + 1) << has_begun;
+  }
+  Restored();
+  StartNextTerm(top_k);
+  EXPECT_EQ(coordinator_->summary().residuals_lost, 4 + 1 + 1 + 2);
+}
+
 TEST_F(CoordinatorTermsTest, AStopIsKeptWhileAllComeBackAndThenHeeded) {
   StartNextTerm();
   Receive(kOwnShard, Shard(0));

@@ -74,8 +74,6 @@ void Coordinator::DecideOnKept() {
     CountLastSwitches();
     kept_decisions_ = std::move(kept->decisions);
     view_.set_kept_term(lasting_.begun_term());
-    // As of workers that are lost.
-    if (summary_.residuals_lost.has_value()) summary_.residuals_lost = lasting_.workers();
     return;
   }
   why_not_kept_ = std::string(kept.status().message());
@@ -293,6 +291,7 @@ void Coordinator::KeepCounts() {
 }
 
 void Coordinator::SendViewToWorkers() {
+  if (summary_.residuals_lost.has_value()) lasting_.set_residuals_lost(*summary_.residuals_lost);
   KeepCounts();
   out_.push_back(Journal{view_, change_.TakeReasons()});
   for (const proto::Member& member : view_.members()) {
