@@ -103,6 +103,7 @@ void CoordinatorProcess::Do(const coordinator::Restore& restore) {
 }
 
 void CoordinatorProcess::Do(const coordinator::SaveValues& save) {
+  if (callbacks_.before_save) callbacks_.before_save(save);
   Later(piece_time_, [this, save]() -> std::optional<coordinator::Event> {
     return coordinator::ValuesSaved{callbacks_.save_values(save)};
   });

@@ -40,6 +40,8 @@ class CoordinatorProcess : public Process {
     std::function<absl::Status(int64_t version, const Summary&)> collect;
     std::function<absl::Status(const std::vector<int>& shards)> restore;
     std::function<absl::Status(const coordinator::SaveValues&)> save_values;
+    // These are about to be saved.
+    std::function<void(const coordinator::SaveValues&)> before_save;
     std::function<absl::StatusOr<std::string>(uint32_t snapshot, const proto::Manifest&)>
         checkpoint;
     // The training of a term is over, and the job is not.

@@ -61,7 +61,8 @@ SimTime FinishBound::From(int64_t samples_left) const {
     seconds += units * job.blocks * sums * kBlockBytes / scenario_.change_bytes_per_second;
   }
   // Those of steps that are done may be under way still, one after the other.
-  const int64_t tests = 2 + (job.evaluate_every > 0 ? job.steps / job.evaluate_every : job.epochs);
+  const int64_t tests =
+      2 + (job.evaluate_every.steps > 0 ? job.steps / job.evaluate_every.steps : job.epochs);
   seconds += 1e-9 * static_cast<double>(tests * scenario_.test_time + scenario_.final_test_time +
                                         kCheckpoints * scenario_.checkpoint_time);
   // The values are given once more when the one that gives them is lost.

@@ -304,6 +304,16 @@ int64_t Invariants::EndOf(const proto::View& view) const {
   return UnitsIn(view).From(samples);
 }
 
+bool Invariants::IsDue(const proto::Point& every, int64_t unit) const {
+  const auto of = std::find_if(lineages_.rbegin(), lineages_.rend(), [unit](const auto& lineage) {
+    return lineage.second.origin_unit() <= unit;
+  });
+  if (of == lineages_.rend()) return false;
+  const proto::View& view = of->second;
+  return reference::IsDue(job_, every, OnArrival(view.mode()), epoch_samples_, UnitsIn(view),
+                          view.origin_unit(), unit);
+}
+
 std::pair<int64_t, int64_t> Invariants::Held(int64_t block, int64_t version) const {
   int64_t samples = 0, skipped = 0;
   for (int64_t i = 0; i < version; ++i) {

@@ -92,6 +92,14 @@ class Invariants : public Observer {
   absl::Status CheckUpTo(const proto::Manifest& manifest) const;
   // Samples of the units that anybody has begun, and those before them.
   int64_t begun_samples() const;
+  // Whether what recurs so often is due after so many units. Nothing is where a lineage begins.
+  bool IsDue(const proto::Point& every, int64_t unit) const;
+  // The first unit that this term gives out anew.
+  int64_t begins_with_unit() const { return std::max(first_unit_, resumed_.given); }
+  // The last view of the first lineage.
+  const proto::View& first_lineage() const { return lineages_.begin()->second; }
+  // Where the view's lineage ends: the unit after its last.
+  int64_t EndOf(const proto::View& view) const;
   // The units of work up to the end of the last lineage.
   int64_t units() const { return EndOf(view_); }
   const proto::View& view() const { return view_; }
@@ -173,9 +181,7 @@ class Invariants : public Observer {
   // Of a block of a checkpoint on arrival, from the run before.
   void Restore(const proto::Manifest& manifest, const std::vector<int64_t>& held,
                std::vector<Update>* log) const;
-  // Where the view's lineage ends: the unit after its last.
-  int64_t EndOf(const proto::View& view) const;
-  // The same of the last one of a job that was stopped.
+  // Where the last lineage ends, of a job that was stopped.
   int64_t StoppedAt() const;
   absl::Status CheckStop(const Simulation& simulation) const;
   void CheckFirstView(const proto::View& view);

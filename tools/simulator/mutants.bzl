@@ -427,6 +427,18 @@ MUTANTS = {
         "  begin_ = 0;\n",
         "",
     ]),
+    "values_of_another_script_go_on": ("//server/coordinator:first_values.cc", "given", [
+        "is_complete_ && LayoutDifference(layout_, registry.model().layout()).empty()",
+        "is_complete_",
+    ]),
+    "residuals_of_other_terms_are_forgotten": ("//server/coordinator:coordinator.cc", "account", [
+        "lasting_.has_residuals_lost()",
+        "false",
+    ]),
+    "every_second_test_is_left_out": ("//server/coordinator:evaluations.cc", "due", [
+        "if (!is_new && asked_.count(unit) == 0) return false;",
+        "if (!is_new || unit % 2 == 1) return false;",
+    ]),
     "death_of_a_worker_ends_the_job": ("//server/coordinator:coordinator.cc", "survives", [
         "if (peer->is_worker) {\n    Lose(id, why);",
         "if (peer->is_worker && !peer->is_member) {\n    Lose(id, why);",

@@ -103,6 +103,19 @@ Stage StageAt(const proto::Job& job, int64_t epoch_samples, int64_t samples) {
   return {job.consistency().mode(), total};
 }
 
+bool IsDue(const proto::Job& job, const proto::Point& every, bool on_arrival, int64_t epoch_samples,
+           const Units& units, int64_t first, int64_t unit) {
+  if (unit <= first) return false;
+  if (every.has_steps() && !on_arrival) return unit % every.steps() == 0;
+  int64_t samples = every.samples();
+  if (every.has_steps()) samples = every.steps() * job.train().batch_size();
+  if (every.has_epochs()) {
+    samples =
+        std::max<int64_t>(1, std::llround(every.epochs() * static_cast<double>(epoch_samples)));
+  }
+  return units.Before(unit) / samples > units.Before(unit - 1) / samples;
+}
+
 bool IsTarget(const proto::Job& job, int64_t unit) {
   return job.train().has_stop_when() && TestLoss(unit) <= job.train().stop_when().at_most();
 }

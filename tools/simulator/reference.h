@@ -70,6 +70,11 @@ struct Stage {
 // The stage that holds when `samples` are done.
 Stage StageAt(const proto::Job& job, int64_t epoch_samples, int64_t samples);
 
+// Whether what recurs `every` so often is due after `unit` of these units, of which the first is
+// `first`: with the step that goes into it, or where the samples pass a multiple of its own.
+bool IsDue(const proto::Job& job, const proto::Point& every, bool on_arrival, int64_t epoch_samples,
+           const Units& units, int64_t first, int64_t unit);
+
 // Whether a test of parameters that have seen `unit` units ends the training.
 bool IsTarget(const proto::Job& job, int64_t unit);
 

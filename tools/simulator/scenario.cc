@@ -37,13 +37,16 @@ std::string Scenario::ToString() const {
   if (job.gives_values) {
     absl::StrAppend(&text, ", which gives values in ", job.pieces, " pieces");
   }
+  if (script_changes) absl::StrAppend(&text, ", and changes");
   if (job.leaves_out) absl::StrAppend(&text, "; leaves out what is not finite");
   if (job.diverges_in > 0) {
     absl::StrAppend(&text, "; one gradient of ", job.diverges_in, " ends it");
   }
   if (job.clip_grad_norm > 0) absl::StrAppend(&text, "; clips to ", job.clip_grad_norm);
-  if (job.checkpoint_every > 0) {
-    absl::StrAppend(&text, "; checkpoints every ", job.checkpoint_every, " steps");
+  if (job.top_k) absl::StrAppend(&text, "; pushes top-k");
+  if (job.checkpoint_every.steps > 0) {
+    absl::StrAppend(&text, "; checkpoints every ",
+                    PointOf(job, job.checkpoint_every).ShortDebugString());
   }
   if (job.checkpoint_seconds > 0) {
     absl::StrAppend(&text, "; checkpoints every ", job.checkpoint_seconds, " s");
@@ -63,8 +66,9 @@ std::string Scenario::ToString() const {
   if (checkpoint_time > 0) {
     absl::StrAppend(&text, "; checkpoints take ", checkpoint_time, " ns");
   }
-  if (job.evaluate_every > 0) {
-    absl::StrAppend(&text, "; tests every ", job.evaluate_every, " steps take ", test_time, " ns");
+  if (job.evaluate_every.steps > 0) {
+    absl::StrAppend(&text, "; tests every ", PointOf(job, job.evaluate_every).ShortDebugString(),
+                    " take ", test_time, " ns");
   }
   if (final_test_time > 0) {
     absl::StrAppend(&text, "; the last test takes ", final_test_time, " ns more");
@@ -88,7 +92,9 @@ std::string Scenario::ToString() const {
   if (power_fails) absl::StrAppend(&text, "; its power fails with the coordinator");
   if (continues) absl::StrAppend(&text, "; is started again after a signal");
   if (comes_late) absl::StrAppend(&text, "; a worker comes when the training is over");
-  if (later_misfit) absl::StrAppend(&text, ", first comes one of another data set");
+  if (later_misfit) {
+    absl::StrAppend(&text, ", first comes one of other ", job.is_script ? "constants" : "data");
+  }
   for (const Fault& fault : later_faults) absl::StrAppend(&text, ", ", fault.ToString());
   return text;
 }
@@ -96,7 +102,7 @@ std::string Scenario::ToString() const {
 Scenario Scenario::Later() const {
   Scenario later = *this;
   later.first.reset();
-  if (later_misfit) later.first = Misfit::kData;
+  if (later_misfit) later.first = job.is_script ? Misfit::kLayout : Misfit::kData;
   later.faults = later_faults;
   later.switches.clear();
   later.checkpoints.clear();
@@ -104,10 +110,11 @@ Scenario Scenario::Later() const {
   later.job.mode = later_mode;
   later.job.schedule.clear();
   later.job.seconds *= 2;
-  later.job.checkpoint_every = 0;
+  later.job.checkpoint_every = {};
   later.job.checkpoint_seconds = 0;
   later.later_faults.clear();
   later.later_misfit = false;
+  later.script_changes = false;
   later.continues = false;
   return later;
 }
@@ -140,6 +147,7 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   setting.power_fails = scenario.power_fails;
   setting.comes_late = scenario.comes_late;
   setting.continues = scenario.continues;
+  setting.script_changes = scenario.script_changes;
   setting.disk_is_full = scenario.disk_is_full;
   setting.disk_stands_still = scenario.disk_stands_still;
   setting.limit = kLimit;

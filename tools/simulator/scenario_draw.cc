@@ -101,7 +101,7 @@ void DrawRest(int64_t messages, Scenario* scenario) {
   }
   job.leaves_out = random.Below(4) == 0;
   if (random.Below(4) == 0) job.clip_grad_norm = 1 + random.Below(100);
-  if (random.Below(3) == 0) job.checkpoint_every = 1 + random.Below(8);
+  if (random.Below(3) == 0) job.checkpoint_every.steps = 1 + random.Below(8);
   for (int64_t count = random.Below(3); count > 0; --count) {
     scenario->checkpoints.push_back(random.Below(static_cast<uint32_t>(messages)));
   }
@@ -274,7 +274,7 @@ void DrawStops(int64_t messages, Scenario* scenario) {
     scenario->checkpoint_time = static_cast<SimTime>(random.Unit() * 10 * kSecond);
   }
   if (random.Below(3) == 0) {
-    job.evaluate_every = 1 + random.Below(10);
+    job.evaluate_every.steps = 1 + random.Below(10);
     scenario->test_time = static_cast<SimTime>(random.Unit() * 5 * kSecond);
   }
   if (random.Below(2) == 0) {
@@ -331,17 +331,45 @@ void DrawScript(Scenario* scenario) {
   }
 }
 
+// In every fourth of these whose servers do not come back, other workers come when the values are
+// being saved.
+void DrawScriptChange(Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "script change"));
+  SmallJob& job = scenario->job;
+  if (!job.gives_values || job.max_restarts > 0 || random.Below(4) != 0) return;
+  scenario->script_changes = true;
+  job.pieces = 1 + random.Below(2);
+  // All have gone by then.
+  scenario->checkpoint_time = std::max(scenario->checkpoint_time, job.pieces * 4 * kSecond);
+}
+
 // In some seeds the disk takes not everything, and checkpoints are due by time.
 void DrawDisk(Scenario* scenario) {
   RandomStream random(Key(scenario->seed, "disk"));
   SmallJob& job = scenario->job;
   scenario->disk_is_full = random.Below(6) == 0;
   scenario->disk_stands_still = random.Below(20) == 0;
-  if (random.Below(4) != 0 || job.checkpoint_every > 0) return;
+  if (random.Below(4) != 0 || job.checkpoint_every.steps > 0) return;
   // In sync each of them is a view: training is to get on between two.
   const double turns = 40 * static_cast<double>(scenario->latency + scenario->jitter) / kSecond;
   const double transfer = scenario->bytes_per_second > 0 ? 4e4 / scenario->bytes_per_second : 0;
   job.checkpoint_seconds = std::ceil(turns + transfer) + 1 + random.Below(10);
+}
+
+// Every second of the recurring points is not counted in steps.
+void DrawEvery(Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "every"));
+  using Said = SmallJob::Every::Said;
+  constexpr Said kSaid[] = {Said::kSteps, Said::kSteps, Said::kSamples, Said::kEpochs};
+  scenario->job.checkpoint_every.said = OneOf(&random, kSaid);
+  scenario->job.evaluate_every.said = OneOf(&random, kSaid);
+}
+
+// Some jobs push top-k, where it may be.
+void DrawTopK(Scenario* scenario) {
+  SmallJob& job = scenario->job;
+  if (job.is_script || job.leaves_out || job.clip_grad_norm > 0) return;
+  job.top_k = RandomStream(Key(scenario->seed, "top-k")).Below(3) == 0;
 }
 
 // In every second job whose servers come back some die when it goes on from its last checkpoint.
@@ -440,7 +468,10 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawCoordinator(messages, &scenario);
   DrawLaterDeaths(messages, &scenario);
   DrawScript(&scenario);
+  DrawScriptChange(&scenario);
   DrawDisk(&scenario);
+  DrawEvery(&scenario);
+  DrawTopK(&scenario);
   scenario.continues = RandomStream(Key(seed, "continues")).Below(4) != 0;
   if (job.max_restarts > 0 || job.workers == 1) SpareTerms(&scenario);
   scenario.power_fails = job.max_restarts > 0 && RandomStream(Key(seed, "power")).Below(3) == 0;

@@ -207,6 +207,9 @@ absl::Status Judge::CheckWhole() const {
         "account: the summary counts %d servers lost and %d samples rolled back; %d and %d were",
         summary.servers_lost, summary.samples_rolled_back, watch_.deaths(), watch_.rolled_back()));
   }
+  RUBATO_RETURN_IF_ERROR(watch_.CheckDue());
+  RUBATO_RETURN_IF_ERROR(watch_.CheckMetrics());
+  RUBATO_RETURN_IF_ERROR(watch_.CheckResiduals());
   return watch_.CheckResumable();
 }
 
@@ -246,6 +249,7 @@ absl::Status RunOnce(const Scenario& scenario, const ScenarioWatch::Checkpoint* 
   ScenarioWatch watch(scenario, &setting, log);
   if (from != nullptr) {
     setting.resume = from->manifest;
+    setting.layout = from->manifest.layout();
     setting.initial_symbols = from->symbols;
     watch.OnResume(*from);
   }

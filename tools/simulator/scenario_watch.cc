@@ -35,7 +35,8 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
   setting->observer = this;
   setting->limit = bound_.From(samples_);
   setting->ends_within = bound_.EndsWithin();
-  setting->callbacks.on_text = [this](bool, const std::string& text, absl::Time now) {
+  setting->callbacks.on_text = [this](bool is_warning, const std::string& text, absl::Time now) {
+    if (is_warning && absl::StartsWith(text, "worker ")) has_lost_worker_ = true;
     OnText(text, now);
   };
   setting->callbacks.on_view = [this](const proto::View& view, const std::string& reason,
@@ -74,6 +75,7 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
 void ScenarioWatch::OnResume(const Checkpoint& from) {
   invariants_.OnResume(from.manifest, from.symbols, from.books);
   newest_ = flushed_.newest = from;
+  residuals_.lost = from.manifest.residuals();
   began_with_ = from.manifest.samples();
   seconds_before_ = from.manifest.seconds();
 }
@@ -149,10 +151,65 @@ Observer* ScenarioWatch::OfTerm(uint32_t term) {
   return before_.has_value() && term == before_->term() ? &*before_ : nullptr;
 }
 
+void ScenarioWatch::CountResiduals(const proto::View& view) {
+  const proto::JobStatus status =
+      simulation_->coordinator().Status(ToTime(simulation_->queue().now()));
+  std::set<WorkerId> here;
+  for (const proto::JobStatus::Member& worker : status.members()) {
+    here.insert({worker.rank(), worker.incarnation()});
+  }
+  Residuals now{residuals_.lost, {}};
+  for (const proto::Member& member : view.members()) {
+    const WorkerId worker = {static_cast<int>(member.rank()), member.incarnation()};
+    if (here.count(worker) > 0) now.of.insert(worker);
+  }
+  for (const WorkerId& worker : residuals_.of) {
+    if (view.number() == 1 || now.of.count(worker) == 0) ++now.lost;
+  }
+  residuals_ = now;
+}
+
+absl::Status ScenarioWatch::CheckResiduals() const {
+  if (!scenario_.job.top_k) return absl::OkStatus();
+  const int64_t told = simulation_->coordinator().summary().residuals_lost.value_or(-1);
+  const int64_t least = residuals_.lost;
+  const int64_t most = least + scenario_.job.max_workers;
+  if (least <= told && told <= most) return absl::OkStatus();
+  return absl::InternalError(absl::StrFormat(
+      "account: the summary counts %d residuals lost; %d to %d were", told, least, most));
+}
+
+absl::Status ScenarioWatch::CheckDue() const {
+  if (has_lost_worker_ || deaths_ > 0 || has_continued_ || signals_ > 0) return absl::OkStatus();
+  RUBATO_RETURN_IF_ERROR(recurring_.CheckTests());
+  const bool are_late = std::any_of(struck_.begin(), struck_.end(), [](const Struck& what) {
+    return what.fault <= Fault::Kind::kFreeze || what.fault == Fault::Kind::kLateEngine;
+  });
+  if (are_late || scenario_.jitter > 0 || scenario_.disk_is_full || scenario_.disk_stands_still) {
+    return absl::OkStatus();
+  }
+  return recurring_.CheckFirstCheckpoint();
+}
+
+absl::Status ScenarioWatch::CheckMetrics() const {
+  const Summary& summary = simulation_->coordinator().summary();
+  // Who was lost has told nobody of what it has done last; and there is no line of what weighs
+  // nothing.
+  const bool are_told = !has_lost_worker_ && has_trained_ && !scenario_.job.is_script;
+  if (!are_told || told_ == summary.samples) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrFormat("account: the last line of training tells of %d samples, the summary of %d",
+                      told_, summary.samples));
+}
+
 void ScenarioWatch::OnView(const proto::View& view, SimTime now) {
+  CountResiduals(view);
   if (view.number() == 1) {
     if (invariants_.term() > 1) OnFirstView();
     OnFlush();
+    if (!initial_.empty() && giver_ < simulation_->first_of_script()) {
+      Violated(absl::InternalError("given: the values are of a script that has changed since"));
+    }
   }
   invariants_.OnView(view, now);
 }
@@ -260,6 +317,7 @@ absl::Status ScenarioWatch::CheckResumable() const {
 
 void ScenarioWatch::BeginTerm(const proto::RunState& state) {
   OnFlush();
+  recurring_.OnTerm();
   samples_before_ = state.samples();
   told_ = 0;
   has_trained_ = false;
@@ -283,16 +341,17 @@ void ScenarioWatch::BeginTerm(const proto::RunState& state) {
 void ScenarioWatch::OnInitialValues(const std::vector<float>& values) {
   const FlatSpace& space = simulation_->blocks().placement.space();
   const auto& workers = simulation_->workers();
-  const auto giver = std::find_if(workers.begin(), workers.end(), [&](const auto& worker) {
+  const auto giver = std::find_if(workers.rbegin(), workers.rend(), [&](const auto& worker) {
     const std::vector<float> given = GivenValues(scenario_.seed, worker->index(), space);
     // Some symbols are no numbers as floats, which equal nothing.
     return AsBytes(absl::MakeConstSpan(given)) == AsBytes(absl::MakeConstSpan(values));
   });
-  if (giver == workers.end()) {
+  if (giver == workers.rend()) {
     Violated(absl::InternalError(absl::StrFormat(
         "given: no worker has the %d values that the job begins with", values.size())));
     return;
   }
+  giver_ = static_cast<size_t>(workers.rend() - giver) - 1;
   initial_.clear();
   for (int64_t block = 0; block < space.blocks(); ++block) {
     initial_.push_back(GivenSymbol(scenario_.seed, (*giver)->index(), block));
@@ -307,12 +366,13 @@ void ScenarioWatch::OnPowerLoss() {
   asked_ = flushed_.asked;
   stop_lasts_ = flushed_.stop_lasts;
   rolled_back_ = flushed_.rolled_back;
+  residuals_ = flushed_.residuals;
   told_ = 0;
   has_trained_ = false;
 }
 
 void ScenarioWatch::OnFlush() {
-  flushed_ = {std::move(flushed_.newest), asked_, stop_lasts_, rolled_back_};
+  flushed_ = {std::move(flushed_.newest), asked_, stop_lasts_, rolled_back_, residuals_};
 }
 
 void ScenarioWatch::CheckGoesBack() {
@@ -402,6 +462,7 @@ void ScenarioWatch::OnMetrics(const MetricsLine& line) {
     violated_ = absl::InternalError(
         absl::StrFormat("tests: at unit %d a test shows %g", line.unit, line.loss));
   }
+  Violated(recurring_.OnTest(line.unit, simulation_->coordinator().is_ending()));
   const SimTime now = simulation_->queue().now();
   const std::string state = simulation_->coordinator().Status(ToTime(now)).state();
   if (!reference::IsTarget(invariants_.job(), line.unit)) return;
@@ -423,6 +484,7 @@ absl::StatusOr<std::string> ScenarioWatch::OnCheckpoint(uint32_t snapshot,
   ++checkpoints_;
   const auto value = [&](int64_t block) { return simulation_->SnapshotValue(snapshot, block); };
   invariants_.OnCheckpoint(manifest, value);
+  Violated(recurring_.OnCheckpoint(manifest, simulation_->coordinator().is_ending()));
   last_step_ = manifest.step();
   std::optional<Checkpoint>& last =
       manifest.mode() == proto::Manifest::MODE_SYNC ? last_ : last_on_arrival_;

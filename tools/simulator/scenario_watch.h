@@ -16,6 +16,7 @@
 #include "tools/simulator/finish_bound.h"
 #include "tools/simulator/invariants.h"
 #include "tools/simulator/liveness.h"
+#include "tools/simulator/recurring.h"
 #include "tools/simulator/scenario.h"
 #include "tools/simulator/simulation.h"
 
@@ -79,6 +80,10 @@ class ScenarioWatch : private Observer {
   // said that it could not be written.
   absl::Status CheckResumable() const;
   bool has_continued() const { return has_continued_; }
+  // At the end: of what recurs, of lines of metrics, and of what was lost with workers.
+  absl::Status CheckDue() const;
+  absl::Status CheckMetrics() const;
+  absl::Status CheckResiduals() const;
   // How much of the time that the job had after the last fault it took.
   double share_of_bound() const;
   // How often the job has gone back, and the samples trained in vain, as the coordinator counted
@@ -123,6 +128,8 @@ class ScenarioWatch : private Observer {
   void OnPowerLoss();
   // A loss of power leaves the state that there is now.
   void OnFlush();
+  // What the workers of a view that is over have not sent is lost.
+  void CountResiduals(const proto::View& view);
   void OnSwitch(const proto::Mode& mode);
   void Violated(absl::Status status) {
     if (violated_.ok()) violated_ = std::move(status);
@@ -153,6 +160,7 @@ class ScenarioWatch : private Observer {
   int64_t begins_at_ = 0;             // samples done when the term's first view began
   bool is_stopped_ = false;           // in the term, or before it
   Liveness liveness_;
+  Recurring recurring_{scenario_, invariants_};
   Simulation* simulation_ = nullptr;
   std::vector<Struck> struck_;
   std::optional<Fatal> fatal_;
@@ -180,19 +188,27 @@ class ScenarioWatch : private Observer {
   int64_t kept_ = 0;
   uint32_t values_of_ = 1;  // the last term that began anew; those behind it went on
   int64_t rolled_back_ = 0;
+  // With top-k, residuals that are lost for certain; and the workers of the last view.
+  struct Residuals {
+    int64_t lost = 0;
+    std::set<WorkerId> of;
+  } residuals_;
   // What of this a loss of power leaves.
   struct Flushed {
     std::optional<Checkpoint> newest;
     std::optional<Asked> asked;
     bool stop_lasts = false;
     int64_t rolled_back = 0;
+    Residuals residuals;
   } flushed_;
   bool has_lost_power_ = false;  // and since the last term that has begun:
   bool knows_less_ = false;
   std::vector<uint64_t> initial_;  // that the job begins with, where a script gives it
+  size_t giver_ = 0;               // the last worker that has these
   std::optional<int64_t> last_step_;
   bool has_no_last_checkpoint_ = false;
   bool has_continued_ = false;  // after a signal
+  bool has_lost_worker_ = false;
   absl::Status violated_;
 };
 

@@ -323,6 +323,11 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
       flushed_.state = kept_.state;
     }
   };
+  callbacks.before_save = [this](const coordinator::SaveValues& save) {
+    if (!setting_.script_changes || !save.is_last || has_changed_script_) return;
+    has_changed_script_ = true;
+    SetTask(kChangeScript, 0, 0);
+  };
   callbacks.save_values = [this](const coordinator::SaveValues& save) { return SaveValues(save); };
   callbacks.on_refused = [this](const std::string& what) {
     Fail(absl::InternalError(absl::StrCat("refused: the coordinator refused: ", what)));

@@ -97,6 +97,9 @@ struct SimulationSetting {
   // the others come, unless the job resumes from a checkpoint, which says more reliably than the
   // first worker what fits.
   std::optional<Misfit> first;
+  // Once, while the last of the values that a worker gives are saved, all workers go; and when
+  // nobody is left, those of another script come, which has other constants.
+  bool script_changes = false;
   // When a signal has ended the job, all its processes are started once more in the same folder.
   bool continues = false;
   // With fewer workers than cluster.workers.min, another is started after so long.
@@ -175,6 +178,8 @@ class Simulation : private Process {
   const Coordinator& coordinator() const { return coordinator_->core(); }
   const std::vector<std::unique_ptr<WorkerProcess>>& workers() const { return workers_; }
   const std::vector<std::unique_ptr<ShardProcess>>& shards() const { return shards_; }
+  // The first one of the script that holds.
+  size_t first_of_script() const { return first_of_script_; }
   // Workers that do not fit.
   const std::vector<std::unique_ptr<WorkerProcess>>& misfits() const { return misfits_; }
   // The number of the server to which the process belongs (a dedicated coordinator has the number
@@ -278,7 +283,8 @@ class Simulation : private Process {
     kEndServer,  // likewise
     kStartServer,
     kBeginTerm,
-    kStartTeller
+    kStartTeller,
+    kChangeScript
   };
   void SetTask(Task task, int number, SimTime after);
   void OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck);
@@ -296,6 +302,8 @@ class Simulation : private Process {
   absl::StatusOr<std::unique_ptr<WorkerModel>> MakeModel();
   void StartMisfit(Misfit misfit);
   void KillServer(int server);
+  // All workers go; others come once the coordinator has none.
+  void ChangeScript();
   // Does what is asked for by hand at this many messages, and finds at how many the next is.
   void Request();
   // The next event, and what comes of it. A failure that it finds is in failure_.
@@ -338,7 +346,9 @@ class Simulation : private Process {
   // The state as of when the term's first view held, or of its begin (term.json), and the
   // checkpoint before the last one.
   KeptOnDisk flushed_;
-  std::vector<float> given_;     // by a worker, so far
+  std::vector<float> given_;  // by a worker, so far
+  bool has_changed_script_ = false;
+  size_t first_of_script_ = 0;
   bool is_interrupted_ = false;  // by a signal: nobody starts a server again, nor another term
   bool has_continued_ = false;   // after that
   std::unique_ptr<CoordinatorProcess> coordinator_;

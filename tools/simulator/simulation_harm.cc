@@ -168,9 +168,15 @@ void Simulation::StartMisfit(Misfit misfit) {
     case Misfit::kData:
       setting.registration.set_data_digest("other data");
       break;
-    case Misfit::kLayout:
-      setting.registration.mutable_layout()->mutable_parameters(0)->set_name("another");
+    case Misfit::kLayout: {
+      proto::Layout* const layout = setting.registration.mutable_layout();
+      if (layout->constants_size() > 0) {
+        layout->mutable_constants(0)->set_digest("of another script");
+      } else {
+        layout->mutable_parameters(0)->set_name("another");
+      }
       break;
+    }
   }
   const int index = static_cast<int>(worker_cards_.size());
   const int card = WorkerCard(index);
@@ -178,6 +184,29 @@ void Simulation::StartMisfit(Misfit misfit) {
   if (!model.ok()) return Fail(model.status());
   misfits_.push_back(std::make_unique<WorkerProcess>(&setting, index, *std::move(model)));
   misfits_.back()->Start(network_.AddProcess(card, misfits_.back().get()));
+}
+
+void Simulation::ChangeScript() {
+  for (size_t number = 0; number < workers_.size(); ++number) {
+    if (!network_.alive(worker_processes_[number])) continue;
+    if (setting_.on_fault) {
+      const Fault crash{Fault::Kind::kCrash, network_.sent()};
+      setting_.on_fault(crash, SimMessage::Kind::kToCoordinator, worker_processes_[number]);
+    }
+    network_.Crash(worker_processes_[number]);
+    network_.Crash(heartbeat_processes_[number]);
+  }
+  if (coordinator().Status(ToTime(queue_.now())).members_size() > 0) {
+    return SetTask(kChangeScript, 0, kBetweenTries);
+  }
+  if (coordinator().view().number() == 0) {
+    first_of_script_ = workers_.size();
+    worker_setting_.registration.mutable_layout()->mutable_constants(0)->set_digest("of the next");
+  }
+  for (int more = setting_.job.cluster().workers().start(); more > 0; --more) {
+    SetTask(kStartWorker, static_cast<int>(worker_cards_.size()), 0);
+    WorkerCard(static_cast<int>(worker_cards_.size()));
+  }
 }
 
 void Simulation::OnTimer(uint64_t argument) {
@@ -224,6 +253,9 @@ void Simulation::OnTimer(uint64_t argument) {
       break;
     case kBeginTerm:
       BeginTerm();
+      break;
+    case kChangeScript:
+      ChangeScript();
       break;
     default:
       if (WorkersLeft() <= 1) break;

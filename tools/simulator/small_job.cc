@@ -9,6 +9,24 @@
 #include "tools/simulator/symbol.h"
 
 namespace rubato {
+
+proto::Point PointOf(const SmallJob& small, const SmallJob::Every& every) {
+  proto::Point point;
+  switch (every.said) {
+    case SmallJob::Every::Said::kSteps:
+      point.set_steps(every.steps);
+      break;
+    case SmallJob::Every::Said::kSamples:  // now and then a step more
+      point.set_samples(every.steps * small.micro_batches * small.micro_batch + 1);
+      break;
+    case SmallJob::Every::Said::kEpochs:
+      point.set_epochs(static_cast<double>(every.steps * small.epochs) /
+                       static_cast<double>(small.steps));
+      break;
+  }
+  return point;
+}
+
 SimulationSetting MakeSetting(const SmallJob& small) {
   SimulationSetting setting;
   proto::Job& job = setting.job;
@@ -32,15 +50,16 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   if (small.clip_grad_norm > 0) {
     job.mutable_optimizer()->set_clip_grad_norm(small.clip_grad_norm);
   }
-  if (small.checkpoint_every > 0) {
-    job.mutable_checkpoint()->mutable_every()->set_steps(small.checkpoint_every);
+  if (small.checkpoint_every.steps > 0) {
+    *job.mutable_checkpoint()->mutable_every() = PointOf(small, small.checkpoint_every);
   }
   if (small.checkpoint_seconds > 0) {
     job.mutable_checkpoint()->mutable_every()->set_time(small.checkpoint_seconds);
   }
-  if (small.evaluate_every > 0) {
-    job.mutable_evaluation()->mutable_every()->set_steps(small.evaluate_every);
+  if (small.evaluate_every.steps > 0) {
+    *job.mutable_evaluation()->mutable_every() = PointOf(small, small.evaluate_every);
   }
+  if (small.top_k) job.mutable_wire()->mutable_push()->set_codec(proto::Push::CODEC_TOPK);
   job.mutable_wire()->set_chunk(kBlockBytes);
   job.mutable_train()->set_batch_size(small.micro_batches * small.micro_batch);
   job.mutable_train()->set_micro_batches(small.micro_batches);
@@ -57,6 +76,9 @@ SimulationSetting MakeSetting(const SmallJob& small) {
     job.mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
     *setting.layout.mutable_optimizer() = job.optimizer();
     setting.layout.set_gives_values(small.gives_values);
+    proto::Constant* constant = setting.layout.add_constants();
+    constant->set_name("embedding");
+    constant->set_digest("of the script");
   }
   proto::Parameter* parameter = setting.layout.add_parameters();
   parameter->set_name("0.weight");

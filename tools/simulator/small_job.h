@@ -17,6 +17,12 @@ constexpr int64_t kBlockBytes = 64;  // of a small job's blocks
 constexpr uint64_t kLeftOutOf = 61;
 
 struct SmallJob {
+  // How often something is due, in steps; said so, or as samples or a part of an epoch.
+  struct Every {
+    enum class Said { kSteps, kSamples, kEpochs };
+    int64_t steps = 0;  // 0: only as it must be
+    Said said = Said::kSteps;
+  };
   // One mode of a schedule, up to a sample.
   struct Stage {
     proto::Mode mode;
@@ -49,11 +55,15 @@ struct SmallJob {
   uint64_t diverges_in = 0;
   bool learning_rate_parity = true;
   double clip_grad_norm = 0;      // 0: none
-  int64_t checkpoint_every = 0;   // steps; 0: only at the end
+  Every checkpoint_every;         // 0: only at the end
   double checkpoint_seconds = 0;  // in place of steps: checkpoint.every.time
-  int64_t evaluate_every = 0;     // steps; 0: each epoch
+  Every evaluate_every;           // 0: each epoch
+  bool top_k = false;             // wire.push
   uint64_t seed = 0;
 };
+
+// As the job's file says it.
+proto::Point PointOf(const SmallJob& small, const SmallJob::Every& every);
 
 // Whose workers take a second for a micro-batch, on a network that takes no time.
 SimulationSetting MakeSetting(const SmallJob& small);

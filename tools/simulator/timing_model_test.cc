@@ -25,8 +25,8 @@ SimulationSetting EverythingTakesTime() {
   job.steps = 60;
   job.schedule = {
       {SyncMode(), 160}, {On(proto::Mode::NAME_ASYNC), 320}, {On(proto::Mode::NAME_BOUNDED), 480}};
-  job.evaluate_every = 4;
-  job.checkpoint_every = 16;
+  job.evaluate_every = {4};
+  job.checkpoint_every = {16};
   SimulationSetting setting = MakeSetting(job);
   setting.speeds = *Speeds::Parse("transient:p=0.1,factor=3+straggler:factor=2", /*seed=*/1);
   setting.micro_batch_time = 10 * kMillisecond;
