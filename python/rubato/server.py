@@ -20,13 +20,17 @@ _WARNING = re.compile(r"^\S+Z (server \d+|worker(?: \d+)?) warning: (.*)$")
 _START = 60  # seconds until a server listens, as cluster.start_timeout
 _MOST_OF_REASON = 200  # bytes, as kMostOfReason (server/coordinator/commands.cc)
 _STOP = 30  # seconds that a server may take to end in order, as kStopGrace
+_MODES = {"group": 0o770, "all": 0o777}  # of a run's folder, by security.readers; else the owner's alone
 
 
-def _new_run(name: str) -> pathlib.Path:
+def _new_run(job: Dict[str, Any]) -> pathlib.Path:
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    folder = pathlib.Path("runs") / f"{name}-{when}-{secrets.token_hex(2)}"
-    (folder / "logs").mkdir(mode=0o700, parents=True)
-    folder.chmod(0o700)
+    folder = pathlib.Path("runs") / f"{job.get('name', 'script')}-{when}-{secrets.token_hex(2)}"
+    security = job.get("security")
+    readers = str(security.get("readers")) if isinstance(security, dict) else ""
+    folder.parent.mkdir(exist_ok=True)
+    folder.mkdir(mode=_MODES.get(readers, 0o700))
+    (folder / "logs").mkdir()
     return folder.resolve()
 
 
@@ -92,7 +96,7 @@ class Servers:
     def __init__(self, job: Dict[str, Any]):
         """`job` as in a job file. Refused if it has mistakes."""
         self._program = core.program("rubato-server")
-        self.path = _new_run(str(job.get("name", "script")))
+        self.path = _new_run(job)
         self.secret = "secret-" + secrets.token_hex(32)
         self.processes: List[subprocess.Popen[bytes]] = []
         self.warnings = Warnings(self.path)

@@ -475,6 +475,18 @@ for seed in {}, {"seed": 7}:
         for by_file in False, True:
             self.assertEqual(self.passes(f"by_file = {by_file}" + text).splitlines(), ["0 0", "7 7"])
 
+    def test_a_run_folder_is_for_whom_the_job_says(self):
+        self.passes("""
+import os
+os.umask(0o022)
+for readers, mode in (None, 0o700), ("owner", 0o700), ("group", 0o750), ("all", 0o755):
+    job = rubato.join(epochs=1, name="case", security={"readers": readers} if readers else {})
+    model = nn.Linear(4, 2)
+    job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
+    assert os.stat(job.run).st_mode & 0o777 == mode, readers
+    rubato.job.close_all()
+""")
+
     def test_a_cosine_of_another_length_is_warned_of(self):
         text = """
 import warnings

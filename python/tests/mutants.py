@@ -390,6 +390,10 @@ MUTANTS = [
     ("a launcher's workers are those of a notebook's job", "launch.py", "for key, value in servers.settings().items()",
      "for key, value in [('cluster.address', servers.address)]",
      "endings_test EndingsTest.test_what_a_launcher_sets_is_not_of_a_scripts_own_job"),
+    ("all may look into a run", "server.py", "_MODES.get(readers, 0o700)", "0o777",
+     "features_test FeaturesTest.test_a_run_folder_is_for_whom_the_job_says"),
+    ("who may look into a run is not regarded", "server.py", "_MODES.get(readers, 0o700)", "0o700",
+     "features_test FeaturesTest.test_a_run_folder_is_for_whom_the_job_says"),
     ("bits depend on loader processes", "loader.py",
      "            seeds.seed_sample(self.seed, request.place[0], index)\n", "            seeds.seed_all(index)\n"
      "            random_state = __import__('os').getpid()\n            seeds.seed_all(random_state)\n",
