@@ -228,6 +228,13 @@ class DataAndThreadsTest(unittest.TestCase):
         self.assertEqual(sum(map(len, digests._pieces(x[:1000], digests._MOST))), 1000)
         self.assertEqual(sum(map(len, digests._pieces(x, 1000))), 1000)
 
+    def test_of_large_sets_the_length_shows_alone(self):
+        many = range(1 << 17)
+        for kind in set, dict.fromkeys:
+            kept = digest(Own(kind(many)), None)
+            self.assertEqual(digest(Own(kind(-number for number in many)), None), kept)
+            self.assertNotEqual(digest(Own(kind(many[1:])), None), kept)
+
     def test_libraries_have_no_threads_beside_the_one(self):
         done = subprocess.run([sys.executable, "-c", PRODUCT, str(pathlib.Path(__file__).resolve().parents[1]), "1"],
                               text=True, capture_output=True)

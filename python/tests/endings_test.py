@@ -665,9 +665,23 @@ print("came""")
         lines = self.run_text(NOTEBOOK)
         self.assertEqual(lines[1:], ["True", "['bias', 'weight']"])
 
+    def test_a_notebook_gives_commands(self):
+        lines = self.run_text(NOTEBOOK[:NOTEBOOK.index("print(run.switch")].replace(
+            '"epochs": 300', '"epochs": 1000000') + """
+import pathlib
+try:
+    print(run.switch("bounded", staleness=2))
+    print(run.wait(0), pathlib.Path(run.checkpoint(), "COMPLETE").exists())
+finally:
+    run.stop("enough")
+print(run.wait())
+""")
+        self.assertEqual(lines, ["switching from sync to bounded, staleness 2 after the step at hand", "False True",
+                                 "True"])
+
     def test_a_notebooks_worker_that_cannot_begin_ends_its_job(self):
         lines = self.run_text(NOTEBOOK[:NOTEBOOK.index("train = {")].replace("    busy()\n    job", """
-    if os.environ["RUBATO_RANK"] == "1": raise OSError("no such disk")
+    if os.environ["LOCAL_RANK"] == os.environ["RUBATO_RANK"] == "1": raise OSError("no such disk")
     job""", 1).replace("def busy", "import os\ndef busy") + """
 run = rubato.launch(work, job={"train": {"batch_size": 16, "until": {"epochs": 3}}}, workers=2)
 try:

@@ -475,6 +475,21 @@ for seed in {}, {"seed": 7}:
         for by_file in False, True:
             self.assertEqual(self.passes(f"by_file = {by_file}" + text).splitlines(), ["0 0", "7 7"])
 
+    def test_torch_computes_with_the_threads_of_the_job(self):
+        self.passes("""
+import json, os
+for device, threads in ({}, 1), ({"threads": 3}, 3):
+    with open("job.json", "w") as file:
+        json.dump({"device": device, "train": {"batch_size": 8, "until": {"epochs": 1}}}, file)
+    os.environ["RUBATO_JOB"] = "job.json"
+    torch.set_num_threads(2)
+    job = rubato.join()
+    model = nn.Linear(4, 2)
+    job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
+    assert torch.get_num_threads() == threads, torch.get_num_threads()
+    rubato.job.close_all()
+""")
+
     def test_a_run_folder_is_for_whom_the_job_says(self):
         self.passes("""
 import os
@@ -486,6 +501,37 @@ for readers, mode in (None, 0o700), ("owner", 0o700), ("group", 0o750), ("all", 
     assert os.stat(job.run).st_mode & 0o777 == mode, readers
     rubato.job.close_all()
 """)
+
+    def test_a_worker_that_leaves_ends_its_script(self):
+        code, _, errors = self.run_script(LOOP + """
+        optimizer.step()
+        job.log(loss=1.0)
+        job.leave()
+""")
+        self.assertEqual(code, 143, errors)
+
+    def test_what_a_worker_of_arrays_gets_and_leaves_out(self):
+        text = """
+import numpy
+p = {"w": numpy.zeros(2, numpy.float32)}
+worker = rubato.Worker(rubato.join(epochs=2, name="case", seed=3), p, samples=8, batch_size=4, order=ORDER,
+                       optimizer={"name": "sgd", "learning_rate": 1.0})
+for step, work in enumerate(worker):
+    print(work.seed, *work.indices)
+    skips = step == 2  # when the memory of its gradient holds that of step 0
+    worker.push({"w": numpy.full(2, numpy.nan if skips else 1)}, weight=0 if skips else None)
+print(p["w"].tolist())
+"""
+        seeds = []
+        for order, last in ("'sequential'", "0 1 2 3|4 5 6 7"), ("lambda e: range(7, -1, -1) if e else range(8)",
+                                                                 "7 6 5 4|3 2 1 0"):
+            *steps, end = self.passes(text.replace("ORDER", order)).splitlines()
+            drawn, places = zip(*(line.split(maxsplit=1) for line in steps))
+            self.assertEqual("|".join(places), "0 1 2 3|4 5 6 7|" + last)
+            self.assertEqual(end, "[-3.0, -3.0]")
+            seeds += set(drawn)
+        self.assertEqual(len(seeds), 8)
+        self.assertEqual(len(set(seeds)), 4)  # functions of the job's seed and the place
 
     def test_a_cosine_of_another_length_is_warned_of(self):
         text = """

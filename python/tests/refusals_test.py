@@ -581,6 +581,11 @@ os.environ.update(RUBATO_BIN_DIR="/nowhere", PATH="/nowhere")
 rubato.core.__file__ = "/no/where/at/all/rubato/core.py"  # nor beside the package
 job.prepare(model, optimizer, loader)
 """)
+        self.passes("""
+import os
+os.environ["PATH"] = os.environ.pop("RUBATO_BIN_DIR")
+rubato.core.__file__ = "/no/where/at/all/rubato/core.py"
+""" + LOOP + "        optimizer.step()\n")
 
 
 run_cases()
