@@ -1,4 +1,5 @@
 // Processes started by hand, in any order, give what `rubato train` gives.
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -58,6 +59,23 @@ TEST_F(ByHandTest, WorkersFirstAndShard0LastGiveTheSameBits) {
   std::vector<nlohmann::json> by_hand = Metrics(run, "train"), train = Metrics("train", "train");
   ASSERT_EQ(by_hand.size(), train.size());
   for (size_t i = 0; i < train.size(); ++i) EXPECT_EQ(by_hand[i]["loss"], train[i]["loss"]) << i;
+}
+
+TEST_F(ByHandTest, AFlagSaysTheRankThatAWorkerAsksForOrElseTheEnvironment) {
+  for (const int rank : {1, 2}) {
+    const FreePort port;
+    const std::vector<std::string> set = {"cluster.workers={start: 1, max: 3}",
+                                          "train.until={steps: 5}",
+                                          "cluster.address=" + port.address()};
+    setenv("RANK", "2", 1);
+    Process& worker = StartWorker(set, rank == 1 ? Arguments{"--rank", "1"} : Arguments());
+    unsetenv("RANK");
+    Process& server = StartServer(0, set);
+    const Process::Result result = worker.Wait();
+    EXPECT_EQ(result.code, 0);
+    EXPECT_THAT(result.err, HasSubstr(absl::StrCat(" worker ", rank, " takes part")));
+    EXPECT_EQ(server.Wait().code, 0);
+  }
 }
 
 TEST_F(ByHandTest, EveryShardMayListenWhereItIsTold) {

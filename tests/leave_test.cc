@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/files/checkpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster.h"
@@ -99,6 +100,16 @@ TEST_F(LeaveTest, NobodyIsWaitedForForEver) {
   ASSERT_TRUE(AwaitText(shard_0_->err_path(), " is here; waiting for shard 1\n", *shard_0_));
   shard_0_->Signal(SIGTERM);
   EXPECT_EQ(shard_0_->Wait().code, 128 + SIGTERM);
+}
+
+TEST_F(LeaveTest, WhereNobodyIsStartedAgainAServerThatIsToldToEndEndsTheJob) {
+  StartJob(1000000, "cluster.max_restarts=0");
+  shard_1_->Signal(SIGTERM);
+  const Process::Result ended = shard_1_->Wait();
+  EXPECT_EQ(ended.code, 128 + SIGTERM);
+  EXPECT_THAT(ended.err, Not(HasSubstr("leaves the job")));
+  EXPECT_EQ(shard_0_->Wait().code, 1) << shard_0_->err();
+  EXPECT_EQ(ListCheckpoints(Path("run/checkpoints")).size(), 1u);
 }
 
 // It was ended when the result was there, and before the others had heard it.

@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -127,6 +128,21 @@ TEST_F(TrainRecoveryTest, EachProcessMayBeKilledAndTheBitsAreThoseOfTheUndisturb
                     HasSubstr("; the job goes back to run/checkpoints/step-"),
                     HasSubstr(" because shard 0, which coordinates the job, was lost; ")));
   EXPECT_THAT(ReadText(Path("run/views.jsonl")), HasSubstr("\"term\":4,\"view\":1,"));
+}
+
+TEST_F(TrainRecoveryTest, OfCheckpointsThoseStayThatTheJobKeepsWhicheverTermHasWrittenThem) {
+  fs::create_directory(Path("run"));
+  std::vector<std::string> settings = Settings("sync");
+  settings.push_back("checkpoint.keep_last=1");
+  launcher_ = &StartTrain("run", settings);
+  SignalIn(1, "--shard 1", SIGKILL);
+  EXPECT_EQ(launcher_->Wait().code, 0) << launcher_->err();
+  EXPECT_EQ(Summary("run")["servers_lost"], 1);
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(Path("run/checkpoints"))) {
+    left.push_back(entry.path().filename().string());
+  }
+  EXPECT_THAT(left, ElementsAre("step-00000600"));
 }
 
 TEST_F(TrainRecoveryTest, OnArrivalEachSampleCountsOnce) {

@@ -1,6 +1,8 @@
 // Runs that stop, in whatever way, and go on from a checkpoint.
 // Long because every way to stop is followed by the same ways to go on.
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -8,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/status_matchers.h"
 #include "common/files/checkpoint.h"
 #include "common/files/run_folder.h"
@@ -20,6 +23,7 @@ namespace rubato {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::Contains;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -127,6 +131,7 @@ TEST_F(ResumeTest, TimeGoesOnOverARunThatHadNothingLeftToTrain) {
     last = line["time"];
   }
   EXPECT_GT(Summary("more")["seconds"].get<double>(), Metrics("first", "train").back()["time"]);
+  EXPECT_EQ(Metrics("more", "test").size(), 1u);  // of its own end
 }
 
 TEST_F(ResumeTest, AnInterruptedRunLeavesACheckpointAndExitsWithItsSignal) {
@@ -436,6 +441,25 @@ TEST_F(ResumeTest, AJobMayAskToGoOnByItself) {
   EXPECT_EQ(shard_0.Wait().code, 0);
   for (const nlohmann::json& line : Metrics("by-hand", "train")) EXPECT_GT(line["step"], 20);
   EXPECT_EQ(Summary("by-hand")["digest"], Summary("undisturbed")["digest"]);
+}
+
+// The first one of a run is, and others that come within a second of it are not before they get
+// their names.
+TEST_F(ResumeTest, TheLastCheckpointIsFlushedWhenTheJobEnds) {
+  setenv("LD_PRELOAD", fs::absolute("tests/libnoted_flushes.so").c_str(), 1);
+  setenv("RUBATO_TEST_FLUSHES", Path("flushes").c_str(), 1);
+  Train("run", {"train.until={steps: 20}", "checkpoint.every={steps: 10}", "cluster.servers=2"});
+  unsetenv("LD_PRELOAD");
+  unsetenv("RUBATO_TEST_FLUSHES");
+  const std::vector<std::string> flushed = absl::StrSplit(ReadText(Path("flushes")), '\n');
+  int files = 0;
+  for (const auto& file : fs::directory_iterator(Path("run/checkpoints/step-00000020"))) {
+    struct stat about;
+    ASSERT_EQ(stat(file.path().c_str(), &about), 0);
+    EXPECT_THAT(flushed, Contains(absl::StrCat(about.st_ino))) << file.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 7);
 }
 
 // What people look at: of a run that has ended, of one that has not, of a checkpoint.

@@ -407,7 +407,12 @@ TEST_F(RubatoCommandTest, WorkersThatNeedAllProcessorsShareThemOut) {
   const std::string workers = Read(Path("workers"));
   const Result unbound =
       Rubato({"train", "job.yaml", "--run-dir", "run2", "--set", "cluster.bind_workers=false"});
+  Write("script.job.yaml", kScriptJob);
+  Write("script.sh", absl::StrCat(tell("scripts"), kGoodWorker));
+  SetScripts(absl::StrCat(kFirstView, kGoodServer, kAwaitWorkers), "");
+  const Result scripts = Rubato({"train", "script.job.yaml", "--run-dir", "run3"});
   ASSERT_EQ(sched_setaffinity(0, sizeof own, &own), 0);
+  EXPECT_EQ(scripts.code, 0) << scripts.err;
   EXPECT_EQ(bound.code, 0) << bound.err;
   EXPECT_EQ(unbound.code, 0) << unbound.err;
   EXPECT_THAT(absl::StrSplit(workers, '\n', absl::SkipEmpty()),
@@ -417,6 +422,7 @@ TEST_F(RubatoCommandTest, WorkersThatNeedAllProcessorsShareThemOut) {
                                : absl::StrCat(numbers[0], ",", numbers[1]);
   EXPECT_EQ(Read(Path("workers")), absl::StrCat(workers, both, "\n", both, "\n"));
   EXPECT_EQ(Read(Path("servers-0")), absl::StrCat(both, "\n", both, "\n"));
+  EXPECT_EQ(Read(Path("scripts")), absl::StrCat(both, "\n", both, "\n"));
 }
 
 TEST_F(RubatoCommandTest, ExportAndPlotTellWhatIsWrong) {
@@ -545,6 +551,19 @@ echo done > gate
   EXPECT_THAT(result.err, Not(HasSubstr("warning: ")));
 }
 
+TEST_F(RubatoCommandTest, OfManyWarningsSomeAreRepeatedAndTheRestPointedTo) {
+  SetScripts(absl::StrCat(kGoodServer, kAwaitWorkers),
+             absl::StrCat("for i in $(seq 60); do\n"
+                          "  echo \"2026-11-22T00:00:00.000Z worker 4 warning: is odd why=$i\"\n"
+                          "done\n",
+                          kGoodWorker));
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("warning: worker 4: is odd why=50\n"),
+                                HasSubstr("warning: more warnings are in run/logs\n"),
+                                Not(HasSubstr("why=51"))));
+}
+
 TEST_F(RubatoCommandTest, AWorkerIsCalledByTheRankThatItHas) {
   SetScripts(absl::StrCat(kGoodServer, kAwaitWorkers),
              absl::StrCat("if mkdir died 2> /dev/null; then\n"
@@ -664,6 +683,22 @@ log: {format: json}
   for (const absl::string_view line : absl::StrSplit(result.err, '\n', absl::SkipEmpty())) {
     EXPECT_THAT(std::string(line), StartsWith("{"));
   }
+}
+
+// After ten seconds it is said. To RUBATO_STAGE a script's rubato-worker writes that it knows of
+// the end.
+TEST_F(RubatoCommandTest, ScriptsThatOutliveTheJobAreWaitedForAndNamed) {
+  SetScripts(absl::StrCat(kFirstView, kGoodServer, kAwaitWorkers), "");
+  Write("job.yaml", kScriptJob);
+  Write("script.sh", R"(
+printf '\003' > $RUBATO_STAGE
+echo done > gate
+until [ $RUBATO_RANK = 0 ] || grep -q 'waiting for its scripts' err; do sleep 0.1; done
+)");
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("the job is done; waiting for its scripts to end: worker 1 "
+                                    "(Ctrl-C ends them)\n"));
 }
 
 TEST_F(RubatoCommandTest, AWorkerThatAlwaysDiesEndsARunThatHasNotBegun) {

@@ -3,9 +3,16 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstdint>
 #include <string>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status_matchers.h"
@@ -71,6 +78,39 @@ TEST(HealthTest, OtherServersOfTheProcessSayNothing) {
       });
   ASSERT_THAT(listener, IsOk());
   EXPECT_EQ(Ask(listener->address(), "live"), kRefused);
+}
+
+// One that says nothing, at 127.0.0.1.
+int ConnectTo(absl::string_view address) {
+  uint32_t port = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at = {};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(static_cast<uint16_t>(port));
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+  return fd;
+}
+
+// Reads what there is, or, without MSG_DONTWAIT, all to the end. Whether that has come.
+bool HasEnded(int fd, int flags) {
+  char bytes[1024];
+  ssize_t got;
+  while ((got = recv(fd, bytes, sizeof bytes, flags)) > 0) {
+  }
+  return got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+}
+
+TEST(HealthTest, WhoComesWhenThereAreTooManyTakesThePlaceOfTheOldest) {
+  const auto health = HealthListener::Listen("127.0.0.1:0");
+  ASSERT_THAT(health, IsOk());
+  std::vector<int> connections;
+  for (int i = 0; i < 17; ++i) connections.push_back(ConnectTo((*health)->address()));
+  EXPECT_TRUE(HasEnded(connections[0], 0));
+  for (int i = 1; i < 17; ++i) EXPECT_FALSE(HasEnded(connections[i], MSG_DONTWAIT)) << i;
+  EXPECT_EQ(Ask((*health)->address(), "live"), kServing);
+  for (const int connection : connections) close(connection);
 }
 
 TEST(HealthTest, APortInUseIsSaid) {

@@ -19,6 +19,9 @@ TEST(ModelTest, TheJobIsTheOneThatRanElsewhere) {
   const Model model = Made(job);
   EXPECT_EQ(model.job_digest, JobDigest(job));
   EXPECT_EQ(model.job.cluster().start_timeout(), 1800);
+  proto::Job patient = job;
+  patient.mutable_cluster()->set_start_timeout(7200);
+  EXPECT_EQ(Made(patient).job.cluster().start_timeout(), 7200);
   EXPECT_EQ(Named(model, "ConfigMap", "")["data"]["job.yaml"], ResolvedYaml(model.job));
 }
 
