@@ -305,13 +305,13 @@ int64_t Invariants::EndOf(const proto::View& view) const {
 }
 
 bool Invariants::IsDue(const proto::Point& every, int64_t unit) const {
-  const auto of = std::find_if(lineages_.rbegin(), lineages_.rend(), [unit](const auto& lineage) {
-    return lineage.second.origin_unit() <= unit;
-  });
-  if (of == lineages_.rend()) return false;
-  const proto::View& view = of->second;
-  return reference::IsDue(job_, every, OnArrival(view.mode()), epoch_samples_, UnitsIn(view),
-                          view.origin_unit(), unit);
+  const proto::View* of = nullptr;
+  for (const auto& [number, view] : lineages_) {
+    if (view.origin_unit() < unit) of = &view;
+  }
+  if (of == nullptr) return false;
+  return reference::IsDue(job_, every, OnArrival(of->mode()), epoch_samples_, UnitsIn(*of),
+                          of->origin_unit(), unit);
 }
 
 std::pair<int64_t, int64_t> Invariants::Held(int64_t block, int64_t version) const {

@@ -92,7 +92,7 @@ class Invariants : public Observer {
   absl::Status CheckUpTo(const proto::Manifest& manifest) const;
   // Samples of the units that anybody has begun, and those before them.
   int64_t begun_samples() const;
-  // Whether what recurs so often is due after so many units. Nothing is where a lineage begins.
+  // Whether what recurs so often is due after so many units of the term.
   bool IsDue(const proto::Point& every, int64_t unit) const;
   // The first unit that this term gives out anew.
   int64_t begins_with_unit() const { return std::max(first_unit_, resumed_.given); }

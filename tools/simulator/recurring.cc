@@ -32,7 +32,7 @@ absl::Status Recurring::OnCheckpoint(const proto::Manifest& manifest, bool is_en
   if (!has_checkpoints() || !is_first || OnArrival(view.mode())) return absl::OkStatus();
   written_.insert(step);
   const proto::Point& every = invariants_.job().checkpoint().every();
-  if (is_ending || step == view.until_step() || invariants_.IsDue(every, step)) {
+  if (is_ending || invariants_.IsDue(every, step)) {
     return absl::OkStatus();
   }
   return absl::InternalError(

@@ -458,14 +458,14 @@ void ScenarioWatch::OnMetrics(const MetricsLine& line) {
     has_trained_ = true;
   }
   if (line.kind != MetricsLine::Kind::kEval) return;
-  if (line.loss != TestLoss(line.unit) && violated_.ok()) {
+  if (line.loss != TestLoss(line.due) && violated_.ok()) {
     violated_ = absl::InternalError(
-        absl::StrFormat("tests: at unit %d a test shows %g", line.unit, line.loss));
+        absl::StrFormat("tests: at unit %d a test shows %g", line.due, line.loss));
   }
-  Violated(recurring_.OnTest(line.unit, simulation_->coordinator().is_ending()));
+  Violated(recurring_.OnTest(line.due, simulation_->coordinator().is_ending()));
   const SimTime now = simulation_->queue().now();
   const std::string state = simulation_->coordinator().Status(ToTime(now)).state();
-  if (!reference::IsTarget(invariants_.job(), line.unit)) return;
+  if (!reference::IsTarget(invariants_.job(), line.due)) return;
   if (state != "training" && state != "paused") return;
   has_met_target_ = true;
   OnStop(/*is_signal=*/false);
