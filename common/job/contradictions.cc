@@ -49,6 +49,7 @@ class Checks {
     CheckAddress();
     CheckWorkers();
     CheckNormalize();
+    CheckColumns();
     CheckTestSplit();
     CheckTargetScale();
     CheckHeads();
@@ -112,6 +113,15 @@ class Checks {
                 absl::StrCat("found ", normalize.std_size(),
                              normalize.std_size() == 1 ? " number" : " numbers",
                              ", expected as many as mean has, which is ", normalize.mean_size()));
+  }
+
+  // What the list is by default has no name, and an empty list would be the same.
+  void CheckColumns() {
+    if (!report_.Given("data.numeric") || job_.data().numeric_size() > 0) return;
+    if (!Sound({"data.numeric"})) return;
+    report_.Add("data.numeric",
+                "found an empty list, expected at least one column; without the key all columns "
+                "that are neither the target nor categorical are inputs");
   }
 
   void CheckTestSplit() {

@@ -258,6 +258,9 @@ TEST(JobMistakesTest, OneWrongLine) {
        "5:30: data.train_size: found with format: idx, expected only with format: glyphs"},
       {"optimizer: {schedule: {until: {steps: 4}}}",
        "11:24: optimizer.schedule.until: found with name: constant, expected only with name: "
+      {"data: {format: csv, path: x, test_path: y, target: t, categorical: [c], numeric: []}",
+       "5:73: data.numeric: found an empty list, expected at least one column; without the key all "
+       "columns that are neither the target nor categorical are inputs"},
        "cosine"},
       {"optimizer: {schedule: {name: cosine, gamma: 0.5}}",
        "11:38: optimizer.schedule.gamma: found with name: cosine, expected only with name: step"},
