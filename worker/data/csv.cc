@@ -63,6 +63,8 @@ class Table {
  private:
   // Inputs that nobody has asked for and that look like a number of the line.
   void WarnOfIndices(Source* source) const;
+  // Categorical columns of which most lines have a name of their own.
+  void WarnOfNames(Source* source) const;
 
   struct File {
     std::string path;
@@ -198,23 +200,38 @@ bool Table::LacksAny(const std::vector<absl::string_view>& fields, const Places&
 }
 
 absl::Status Table::AddNumbers(const CsvReader& reader, const Places& places, File* file) {
+  constexpr size_t kShown = 20;
+  std::vector<std::string> wrong;  // of the line all: others are likely to have the same
   for (size_t i = 0; i < numeric_.size(); ++i) {
     const absl::string_view field = reader.fields()[places.numeric[i]];
     float value = std::numeric_limits<float>::quiet_NaN();
     if (IsMissing(field)) {
       if (config_.impute() != proto::Data::IMPUTE_MEAN) {
+        if (numeric_[i].empty()) {
+          return Wrong(reader, absl::StrCat(places.numeric[i] + 1),
+                       "has no name and is empty: a trailing separator? (data.numeric names the "
+                       "columns to use)");
+        }
         return Missing(reader, numeric_[i], field, "a number",
                        "data.impute: mean fills it in, drop leaves such lines out");
       }
     } else if (!ParseNumber(field, &value)) {
-      return Wrong(reader, numeric_[i],
-                   absl::StrCat("found ", Quoted(field), ", expected a number", WhyNoNumber(field),
-                                " (data.categorical takes names, data.numeric the "
-                                "columns to use, data.missing what stands for none)"));
+      wrong.emplace_back(
+          Wrong(reader, numeric_[i],
+                absl::StrCat("found ", Quoted(field), ", expected a number", WhyNoNumber(field),
+                             " (data.categorical takes names, data.numeric the "
+                             "columns to use, data.missing what stands for none)"))
+              .message());
     }
     file->numbers.push_back(value);
   }
-  return absl::OkStatus();
+  if (wrong.empty()) return absl::OkStatus();
+  if (wrong.size() > kShown) {
+    const size_t more = wrong.size() - kShown;
+    wrong.resize(kShown);
+    wrong.push_back(absl::StrCat(reader.path(), ":", reader.line(), ": ", more, " more columns"));
+  }
+  return absl::InvalidArgumentError(absl::StrJoin(wrong, "\n"));
 }
 
 absl::Status Table::AddRecord(const CsvReader& reader, const Places& places, File* file) {
@@ -307,6 +324,22 @@ void Table::WarnOfIndices(Source* source) const {
   }
 }
 
+void Table::WarnOfNames(Source* source) const {
+  // Of fewer names, or of more lines each, a column may well be of kinds.
+  constexpr int64_t kFewNames = 100, kLinesEach = 10;
+  int64_t lines = 0;
+  for (const File& file : files_) lines += file.rows;
+  for (size_t i = 0; i < categorical_.size(); ++i) {
+    const int64_t names = names_[i].size();
+    if (names <= kFewNames || lines >= kLinesEach * names) continue;
+    source->notes.push_back(absl::StrCat(
+        "warning: ", files_[0].path, ": the column ", Quoted(categorical_[i]), " has ", names,
+        " different names in ", lines,
+        " lines, and each is an input of its own; if they are of one line each, leave it out of "
+        "data.categorical, and let data.numeric name the columns to use"));
+  }
+}
+
 absl::StatusOr<Source> Table::Finish() const {
   Source source;
   source.quantities = static_cast<int64_t>(numeric_.size());
@@ -353,6 +386,7 @@ absl::StatusOr<Source> Table::Finish() const {
     examples->shape = {static_cast<int64_t>(width), 0, 0};
   }
   WarnOfIndices(&source);
+  WarnOfNames(&source);
   source.digest = DigestOf(source);
   return source;
 }

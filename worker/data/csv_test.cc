@@ -271,6 +271,48 @@ TEST_F(CsvTest, WarnsOfAnIndexThatBecameAnInput) {
   EXPECT_THAT(asked_for->notes, IsEmpty());
 }
 
+TEST_F(CsvTest, WarnsOfNamesThatAreInputsAndOfOneLineEach) {
+  const auto table = [](int names, int lines_each) {
+    std::string text = "rooms,age,sea,price\n";
+    for (int i = 0; i < names * lines_each; ++i) {
+      absl::StrAppend(&text, i % 7, ",", i % 5, ",n", i % names, ",", i % 3, "\n");
+    }
+    return text;
+  };
+  EXPECT_THAT(Read(table(101, 9))->notes,
+              ElementsAre(absl::StrCat(
+                  "warning: ", folder_.Path("t.csv"),
+                  ": the column \"sea\" has 101 different names in 909 lines, and each is an input "
+                  "of its own; if they are of one line each, leave it out of data.categorical, and "
+                  "let data.numeric name the columns to use")));
+  EXPECT_THAT(Read(table(101, 10))->notes, IsEmpty());
+  EXPECT_THAT(Read(table(100, 1))->notes, IsEmpty());
+}
+
+TEST_F(CsvTest, NamesAllColumnsThatHaveNoNumberInALine) {
+  const std::string what =
+      "expected a number (data.categorical takes names, data.numeric the columns to use, "
+      "data.missing what stands for none)";
+  const std::string path = folder_.Path("t.csv");
+  EXPECT_THAT(Read("rooms,age,sea,price\nx,y,near,1\n"),
+              IsError(kInvalid, absl::StrCat(path, ":2: column rooms: found \"x\", ", what, "\n",
+                                             path, ":2: column age: found \"y\", ", what)));
+  std::string header = "sea,price", line = "near,1";
+  for (int i = 0; i < 23; ++i) {
+    absl::StrAppend(&header, ",c", i);
+    absl::StrAppend(&line, ",x");
+  }
+  EXPECT_THAT(
+      Read(header + "\n" + line + "\n"),
+      IsError(kInvalid, ::testing::EndsWith(absl::StrCat("\n", path, ":2: 3 more columns"))));
+}
+
+TEST_F(CsvTest, GuessesATrailingSeparator) {
+  ExpectWrong("rooms,sea,price,\n1,near,2,\n", ":2: column 4: ",
+              "has no name and is empty: a trailing separator? (data.numeric names the columns to "
+              "use)");
+}
+
 TEST_F(CsvTest, NamesLineAndColumnOfWhatIsWrong) {
   ExpectWrong("rooms,age,sea,price\n3,old,near,200\n",
               ":2: column age: ", "found \"old\", expected a number");
