@@ -55,8 +55,8 @@ absl::StatusOr<Source> ReadCifar10(const std::string& folder) {
   std::filesystem::path place(folder);
   std::error_code ignored;
   if (!std::filesystem::is_directory(place, ignored)) {
-    return absl::NotFoundError(
-        absl::StrCat(folder, ": is no folder, expected one with CIFAR-10's binary files"));
+    return absl::NotFoundError(absl::StrCat(
+        folder, ": there is no such folder, expected one with CIFAR-10's binary files"));
   }
   if (Exists(place / "cifar-10-batches-bin")) place /= "cifar-10-batches-bin";
   std::vector<std::string> paths, missing;

@@ -68,7 +68,7 @@ TEST(Cifar10, TheArchivesFolderGzipAndNamesAreTaken) {
 TEST(Cifar10, SaysWhatIsWrong) {
   const TestFolder folder("cifar10_wrong");
   EXPECT_THAT(ReadCifar10(folder.Path("none")),
-              IsError(absl::StatusCode::kNotFound, HasSubstr("is no folder")));
+              IsError(absl::StatusCode::kNotFound, HasSubstr("there is no such folder")));
   WriteAll(folder);
   std::filesystem::remove(folder.Path("data_batch_3.bin"));
   std::filesystem::remove(folder.Path("test_batch.bin"));

@@ -145,10 +145,11 @@ absl::StatusOr<Examples> Join(Array images, Array labels) {
 absl::StatusOr<IdxFolder> ReadIdxFolder(const std::string& folder) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored)) {
-    return absl::NotFoundError(absl::StrCat(folder,
-                                            ": is no folder, expected one with IDX files "
-                                            "(tools/download_data fetches MNIST and "
-                                            "Fashion-MNIST)"));
+    return absl::NotFoundError(
+        absl::StrCat(folder,
+                     ": there is no such folder, expected one with IDX files "
+                     "(tools/download_data fetches MNIST and "
+                     "Fashion-MNIST)"));
   }
   std::vector<Array> arrays;
   std::vector<std::string> paths, missing;
