@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -158,7 +159,11 @@ class Completion {
     const OneofDescriptor* oneof = RequiredOneof(*message->GetDescriptor());
     if (oneof != nullptr && !message->GetReflection()->HasOneof(*message, oneof) &&
         report_.Sound(path)) {
-      report_.Add(path, absl::StrCat("found nothing, expected ", Expectation(field)));
+      std::vector<std::string> keys;
+      for (int i = 0; i < oneof->field_count(); ++i) keys.push_back(oneof->field(i)->name());
+      const bool is_all = oneof->field_count() == message->GetDescriptor()->field_count();
+      report_.Add(path, is_all ? absl::StrCat("found nothing, expected ", Expectation(field))
+                               : absl::StrCat("found no ", JoinOr(keys), ", expected one of them"));
     }
     CompleteMessage(path, message);
   }

@@ -237,6 +237,10 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"train: {batch_size: 64, until: {}}",
        "12:25: train.until: found nothing, expected {epochs: N}, {steps: N}, {samples: N} or "
        "{time: N}"},
+      {"train: {batch_size: 64, until: {epochs: 3}, stop_when: {metric: eval/accuracy}}",
+       "12:45: train.stop_when: found no at_least or at_most, expected one of them"},
+      {"train: {batch_size: 64, until: {epochs: 3}, stop_when: 0.9}",
+       "12:56: train.stop_when: found 0.9, expected a map {metric, at_least, at_most}"},
       {"train: {until: {steps: 1}}",
        "12:1: train.batch_size: found nothing, expected an integer from 1 to 16777216"},
       {"data: {format: idx}",

@@ -241,7 +241,9 @@ std::string Expectation(const FieldDescriptor& field) {
   const Descriptor& type = *field.message_type();
   if (IsInlined(field)) return Expectation(*Principal(type));
   if (IsChoice(type)) return JoinOr(KeyNames(type));
-  if (RequiredOneof(type) != nullptr) {
+  // Of one key alone.
+  if (const OneofDescriptor* oneof = RequiredOneof(type);
+      oneof != nullptr && oneof->field_count() == type.field_count()) {
     std::vector<std::string> forms;
     for (const std::string& key : KeyNames(type)) forms.push_back(absl::StrCat("{", key, ": N}"));
     return JoinOr(forms);
