@@ -258,13 +258,13 @@ TEST(JobMistakesTest, OneWrongLine) {
        "5:24: data.path: found with format: glyphs, expected only with format: idx, csv, libsvm, "
        "text "
        "or cifar10"},
+      {"data: {format: csv, path: x, test_path: y, target: t, categorical: [c], numeric: []}",
+       "5:73: data.numeric: found an empty list, expected at least one column; without the key all "
+       "columns that are neither the target nor categorical are inputs"},
       {"data: {format: idx, path: x, train_size: 5}",
        "5:30: data.train_size: found with format: idx, expected only with format: glyphs"},
       {"optimizer: {schedule: {until: {steps: 4}}}",
        "11:24: optimizer.schedule.until: found with name: constant, expected only with name: "
-      {"data: {format: csv, path: x, test_path: y, target: t, categorical: [c], numeric: []}",
-       "5:73: data.numeric: found an empty list, expected at least one column; without the key all "
-       "columns that are neither the target nor categorical are inputs"},
        "cosine"},
       {"optimizer: {schedule: {name: cosine, gamma: 0.5}}",
        "11:38: optimizer.schedule.gamma: found with name: cosine, expected only with name: step"},
@@ -333,6 +333,15 @@ TEST(JobMistakesTest, OneWrongLine) {
   for (const auto& c : kCases) {
     EXPECT_THAT(MistakesIn(With(c.line)), ElementsAre(absl::StrCat("job.yaml:", c.mistake)))
         << c.line;
+  }
+}
+
+TEST(JobMistakesTest, ASoftmaxIsTheLosss) {
+  for (const char* layers : {"[softmax]", "[softmax: {dim: 1}]", "[log_softmax]"}) {
+    EXPECT_THAT(MistakesIn(kGood, {absl::StrCat("model.layers=", layers)}),
+                ElementsAre(::testing::EndsWith(
+                    "or transformer_block; the loss cross_entropy has a softmax of its own")))
+        << layers;
   }
 }
 

@@ -74,6 +74,13 @@ bool IsShortMap(const std::vector<std::string>& parts, const FieldDescriptor& fi
   return FindValue(*principal->enum_type(), parts[0]) != nullptr;
 }
 
+// What there is in place of a layer that people bring from elsewhere.
+absl::string_view WhyNoKey(absl::string_view name) {
+  return name == "softmax" || name == "log_softmax"
+             ? "; the loss cross_entropy has a softmax of its own"
+             : "";
+}
+
 // "a map such as {format: glyphs}" where `text` is what one of the message's keys may be.
 std::string MapHint(const std::string& text, const Descriptor& type) {
   for (int i = 0; i < type.field_count(); ++i) {
@@ -332,7 +339,8 @@ void YamlReader::ReadChoice(const YAML::Node& value, const std::string& key, con
   const std::vector<std::string> names = KeyNames(type);
   const std::string near = NearestWord(value.Scalar(), names);
   Reject(value, key, place,
-         near.empty() ? JoinOr(names) : absl::StrCat(JoinOr(names), "; did you mean ", near, "?"));
+         absl::StrCat(JoinOr(names), near.empty() ? "" : absl::StrCat("; did you mean ", near, "?"),
+                      WhyNoKey(value.Scalar())));
 }
 
 void YamlReader::ReadScalar(const YAML::Node& value, const std::string& key, const Place& place,
@@ -454,6 +462,7 @@ void YamlReader::RejectKey(const std::string& written, const std::string& parent
                     type.field_count() == 0 ? "no keys here" : JoinOr(KeyNames(type)));
   }
   if (!elsewhere.empty()) absl::StrAppend(&what, "; did you mean ", JoinOr(elsewhere), "?");
+  absl::StrAppend(&what, WhyNoKey(name));
   report_.Add(place, key, what);
 }
 
