@@ -44,8 +44,11 @@ std::string NearestWord(absl::string_view word, const std::vector<std::string>& 
   size_t least = std::max<size_t>(1, typed.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const std::string known = Normal(candidate);
-    // A wrong letter among three makes another word: gpu is not meant to be cpu.
-    if (typed != known && typed.size() < 4 && typed.size() == known.size()) continue;
+    // A wrong letter among three makes another word: gpu is not meant to be cpu, but mpl mlp.
+    if (typed.size() < 4 && typed.size() == known.size() &&
+        !std::is_permutation(typed.begin(), typed.end(), known.begin())) {
+      continue;
+    }
     const bool begins = typed.size() >= 2 && absl::StartsWith(known, typed);
     const size_t distance =
         begins ? std::min<size_t>(1, known.size() - typed.size()) : EditDistance(typed, known);

@@ -10,6 +10,7 @@ TEST(NearestWordTest, FindsWhatIsMeant) {
   EXPECT_EQ(NearestWord("trian", verbs), "train");
   EXPECT_EQ(NearestWord("TRAIN", verbs), "train");
   EXPECT_EQ(NearestWord("ins", verbs), "inspect");
+  EXPECT_EQ(NearestWord("mpl", {"mlp", "cnn"}), "mlp");
   EXPECT_EQ(NearestWord("run", {"dry-run", "run-dir"}), "run-dir");
   EXPECT_EQ(NearestWord("learning-rat", {"learning_rate", "learning_rate_parity"}),
             "learning_rate");
