@@ -58,7 +58,12 @@ absl::StatusOr<bool> Starting::IsReady(const Registry& registry, bool stops, abs
         absl::StrFormat("waited %s (cluster.start_timeout) at %s: %s did not come", timeout,
                         job_.cluster().address(), registry.Missing(wanted_));
     if (refused_.empty()) return absl::DeadlineExceededError(text);
-    return absl::FailedPreconditionError(absl::StrCat(text, "; ", refused_));
+    const std::string why = absl::StrCat(text, "; ", refused_);
+    // With others here the one that is missing may still come, when they try again.
+    const bool has_others = has_shards
+                                ? registry.workers() > 0
+                                : registry.peers().size() > registry.peers().count(kOwnShard);
+    return has_others ? absl::DeadlineExceededError(why) : absl::FailedPreconditionError(why);
   }
   if (std::exchange(is_short_, true)) return true;
   out->push_back(

@@ -32,10 +32,11 @@ class Starting {
            bool initial, const proto::RunState& before, absl::Time now);
 
   // Whether the first view can be opened: all are here, or, once the deadline has passed, enough.
-  // DeadlineExceeded, naming the missing processes, if there are too few; FailedPrecondition if a
-  // process was refused for a reason that remains. After a rollback, "all" means all shards and as
-  // many workers as the last view had. These workers have cluster.lease to register once all shards
-  // are here. With fewer workers than the minimum the job pauses, unless it is to stop.
+  // DeadlineExceeded, naming the missing processes, if there are too few; FailedPrecondition if
+  // nobody came but who was refused for a reason that remains. After a rollback, "all" means all
+  // shards and as many workers as the last view had. These workers have cluster.lease to register
+  // once all shards are here. With fewer workers than the minimum the job pauses, unless it is to
+  // stop.
   absl::StatusOr<bool> IsReady(const Registry& registry, bool stops, absl::Time now,
                                coordinator::Outcomes* out);
   // A process registered that will be refused every time; `what` is a sentence about it.

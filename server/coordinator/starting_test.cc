@@ -89,6 +89,29 @@ TEST_F(StartingTest, WhoWasRefusedIsTheReasonThatNobodyElseCame) {
   EXPECT_TRUE(*starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_));
 }
 
+// What is missing may yet come, and who is refused has nothing to do with it.
+TEST_F(StartingTest, WhoWasRefusedIsNoReasonToGiveUpWhereOthersCame) {
+  {
+    Starting starting(Job(), std::nullopt, "", /*initial=*/false, {}, kStart);
+    AddShard(0);
+    starting.OnRefused("refused host pid 7: the seed differs");
+    EXPECT_THAT(starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_).status(),
+                IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("refused host pid 7")));
+    AddWorker(2);
+    EXPECT_THAT(starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_).status(),
+                IsError(absl::StatusCode::kDeadlineExceeded,
+                        HasSubstr("shard 1 and 1 of 2 workers did not come; refused host pid 7")));
+  }
+  proto::Job job = Job();
+  job.mutable_cluster()->mutable_workers()->set_min(2);
+  Starting starting(job, std::nullopt, "", /*initial=*/false, {}, kStart);
+  AddShard(1);
+  starting.OnRefused("refused host pid 7: the seed differs");
+  EXPECT_THAT(starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_).status(),
+              IsError(absl::StatusCode::kDeadlineExceeded,
+                      HasSubstr("1 of 2 workers did not come; refused host pid 7")));
+}
+
 // As many workers as the last view had, and these have a lease to come once all shards are here.
 TEST_F(StartingTest, WhoGoesBackWaitsForShardsLongAndForWorkersALease) {
   proto::Job job = Job();
