@@ -349,10 +349,10 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
 
 namespace {
 
-// Where the cores were busy, what runs took is time that processes waited for them; of a script
-// that is known afterwards. "" where they were not.
+// Where the cores were busy, by the runs or by others, what real processes took is time that they
+// waited for them. "" where they were not.
 std::string BusyText(const Study& study, const std::vector<DoneCell>& cells) {
-  if (!study.target.is_script) return "";
+  if (!study.processes) return "";
   std::vector<double> busy;
   for (const DoneCell& cell : cells) {
     if (cell.result.busy.has_value()) busy.push_back(*cell.result.busy);

@@ -35,7 +35,7 @@ std::string ResultLine(const Study& study, const DoneCell& cell);
 std::string ResultsJsonl(const Study& study, const std::vector<DoneCell>& cells);
 std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells);
 
-// Of the cores' time: where they are busy for more of it, a script's runs measure contention.
+// Of the cores' time: where they are busy for more of it, real processes measure contention.
 constexpr double kBusyShare = 0.7;
 
 // The verdicts as sentences, one for each mode but the baseline and each cluster.

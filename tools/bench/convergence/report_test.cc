@@ -411,7 +411,7 @@ TEST_F(ReportTest, TimesAreSharesOfAllWorkers) {
   EXPECT_THAT(TimesMarkdown(study_, cells_), HasSubstr("| 20 to 80 | in waiting | 40 |\n"));
 }
 
-TEST_F(ReportTest, SaysWhereAScriptsTimesAreOfContention) {
+TEST_F(ReportTest, SaysWhereTimesOfRealProcessesAreOfContention) {
   study_.processes = study_.target.is_script = true;
   const auto with_busy = [&](std::optional<double> share) {
     for (DoneCell& cell : cells_) cell.result.busy = share;
@@ -428,7 +428,9 @@ TEST_F(ReportTest, SaysWhereAScriptsTimesAreOfContention) {
   EXPECT_THAT(ReportMarkdown(study_, cells_, "rubato bench convergence"),
               AllOf(HasSubstr("\n* Do not trust the times"),
                     HasSubstr("the script's libraries, which are not known")));
-  study_.target.is_script = false;  // others are checked before they run
+  study_.target.is_script = false;
+  EXPECT_THAT(Verdicts(study_, cells_).back(), HasSubstr("Do not trust the times"));
+  study_.processes = false;  // virtual times
   EXPECT_THAT(Verdicts(study_, cells_), ::testing::SizeIs(1));
 }
 
