@@ -40,30 +40,34 @@ std::optional<double> KeptCheckpoints::MetricAt(int64_t step) const {
   return std::prev(after)->second;
 }
 
+std::optional<KeptCheckpoints::Best> KeptCheckpoints::best(const proto::KeepBest& settings) const {
+  const bool greater = settings.mode() == proto::KeepBest::MODE_MAX;
+  std::optional<Best> best;
+  for (const Entry& entry : entries_) {
+    if (entry.due > last_evaluated()) continue;
+    const std::optional<double> metric = MetricAt(entry.step);
+    if (!metric.has_value() || std::isnan(*metric)) continue;
+    if (!best.has_value() || (greater ? *metric > best->metric : *metric < best->metric)) {
+      best = Best{entry.path, *metric};
+    }
+  }
+  return best;
+}
+
 std::vector<std::string> KeptCheckpoints::Expire(const proto::Checkpoint& settings) {
   std::set<std::string> candidates;
   if (settings.has_keep_best()) {
-    const bool greater = settings.keep_best().mode() == proto::KeepBest::MODE_MAX;
-    const int64_t evaluated = evaluated_.empty() ? 0 : evaluated_.rbegin()->first;
-    std::optional<double> best_metric;
-    std::string best;
+    if (const std::optional<Best> found = best(settings.keep_best()); found.has_value()) {
+      candidates.insert(found->path);
+    }
     int64_t last_due = 0;
     std::vector<std::string> pending;
     for (const Entry& entry : entries_) {
-      if (entry.due > evaluated) {
-        // The first after an evaluation is nearest to what it is of.
-        if (entry.due > last_due) pending.push_back(entry.path);
-        last_due = entry.due;
-        continue;
-      }
-      const std::optional<double> metric = MetricAt(entry.step);
-      if (!metric.has_value() || std::isnan(*metric)) continue;
-      if (!best_metric.has_value() || (greater ? *metric > *best_metric : *metric < *best_metric)) {
-        best = entry.path;
-        best_metric = metric;
-      }
+      if (entry.due <= last_evaluated()) continue;
+      // The first after an evaluation is nearest to what it is of.
+      if (entry.due > last_due) pending.push_back(entry.path);
+      last_due = entry.due;
     }
-    candidates.insert(best);
     const size_t late = pending.size() - std::min(pending.size(), kMostPending);
     candidates.insert(pending.begin() + static_cast<std::ptrdiff_t>(late), pending.end());
   }

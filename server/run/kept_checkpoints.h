@@ -31,6 +31,13 @@ class KeptCheckpoints {
   // That one is on the disk, and not in memory alone.
   void OnFlushed(const std::string& path);
 
+  struct Best {
+    std::string path;
+    double metric;
+  };
+  // Of those that are kept, by what has been evaluated so far; nothing where that is no number.
+  std::optional<Best> best(const proto::KeepBest& settings) const;
+
   // Forgets the checkpoints that `settings` does not keep, and returns their paths. Besides the
   // best one, it keeps those that a pending evaluation may find to be the best (kMostPending at
   // most: a script need not evaluate at all), and the newest one that is flushed, which may be all
@@ -42,6 +49,7 @@ class KeptCheckpoints {
   static constexpr size_t kMostEvaluations = 1024;
   static constexpr size_t kMostPending = 16;  // more than tests are under way at once
 
+  int64_t last_evaluated() const { return evaluated_.empty() ? 0 : evaluated_.rbegin()->first; }
   // Of the last evaluation up to that step, if any.
   std::optional<double> MetricAt(int64_t step) const;
   // Forgets older ones that no checkpoint needs.

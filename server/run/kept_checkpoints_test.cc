@@ -59,9 +59,11 @@ TEST(KeptCheckpointsTest, AnEvaluationCountsForTheCheckpointOfItsStep) {
     const proto::Checkpoint settings = KeepBest(1, mode);
     KeptCheckpoints kept;
     kept.Add({"a", 10, 10});
+    EXPECT_FALSE(kept.best(settings.keep_best()).has_value());
     EXPECT_THAT(kept.Expire(settings), IsEmpty());
     kept.OnEvaluation(10, sign * 3);
     kept.Add({"b", 20, 20});
+    EXPECT_EQ(kept.best(settings.keep_best())->path, "a") << "the other may turn out to be better";
     EXPECT_THAT(kept.Expire(settings), IsEmpty()) << "the newest, and the best that is known";
     kept.OnEvaluation(20, sign * 1);
     kept.Add({"c", 30, 30});
@@ -69,6 +71,10 @@ TEST(KeptCheckpointsTest, AnEvaluationCountsForTheCheckpointOfItsStep) {
     kept.OnEvaluation(30, sign * 2);
     kept.Add({"d", 35, 30});
     EXPECT_THAT(kept.Expire(settings), ElementsAre("c"));
+    const auto best = kept.best(settings.keep_best());
+    ASSERT_TRUE(best.has_value());
+    EXPECT_EQ(best->path, "b");
+    EXPECT_EQ(best->metric, sign * 1);
     kept.Add({"e", 40, 40});
     kept.OnEvaluation(40, std::nan(""));
     EXPECT_THAT(kept.Expire(settings), ElementsAre("d"));

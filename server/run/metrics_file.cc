@@ -34,7 +34,8 @@ std::string ToJson(const MetricsLine& line) {
 
 bool IsEvaluation(absl::string_view line) { return absl::StrContains(line, R"("kind":"eval")"); }
 
-std::string ToJson(const Summary& summary, const std::string& digest) {
+std::string ToJson(const Summary& summary, const std::string& digest,
+                   const std::optional<BestCheckpoint>& best) {
   Json json;
   if (summary.test_accuracy.has_value()) json["test_accuracy"] = *summary.test_accuracy;
   json["test_loss"] = summary.test_loss.value_or(std::numeric_limits<double>::quiet_NaN());
@@ -74,6 +75,10 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
                                {"waiting_seconds", time.waiting}});
   }
   if (!summary.staleness_counts.empty()) json["staleness_counts"] = summary.staleness_counts;
+  if (best.has_value()) {
+    json["best_checkpoint"] = {
+        {"path", best->path}, {"metric", best->metric}, {"value", best->value}};
+  }
   json["digest"] = digest;
   Json blocks = Json::array();
   for (const proto::ShardReport::Block& block : summary.blocks) {

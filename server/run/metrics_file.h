@@ -2,6 +2,7 @@
 #ifndef RUBATO_SERVER_RUN_METRICS_FILE_H_
 #define RUBATO_SERVER_RUN_METRICS_FILE_H_
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -34,9 +35,17 @@ std::string ToJson(const MetricsLine& line);
 // Whether such a line is of a test beside the training: sooner known than by parsing it.
 bool IsEvaluation(absl::string_view line);
 
+// What checkpoint.keep_best has kept.
+struct BestCheckpoint {
+  std::string path;    // in the run's folder
+  std::string metric;  // as the job names it
+  double value;
+};
+
 // The contents of summary.json; `digest` is that of the final parameters. `test_accuracy` as above.
 // Other figures of a script's test are test_NAME.
-std::string ToJson(const Summary& summary, const std::string& digest);
+std::string ToJson(const Summary& summary, const std::string& digest,
+                   const std::optional<BestCheckpoint>& best = std::nullopt);
 
 }  // namespace rubato
 

@@ -139,12 +139,26 @@ absl::StatusOr<std::string> RunFiles::WriteResultTo(const RunFolder& folder, con
     data = data_json_;
   }
   if (!data.empty()) RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.DataFile(), data));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.SummaryFile(), ToJson(result.summary, digest)));
+  RUBATO_RETURN_IF_ERROR(
+      WriteFileAtomically(folder.SummaryFile(), ToJson(result.summary, digest, Best())));
   return digest;
 }
 
 absl::Status RunFiles::WriteSummary(const Summary& summary) const {
-  return WriteFileAtomically(folder_.SummaryFile(), ToJson(summary, ""));
+  return WriteFileAtomically(folder_.SummaryFile(), ToJson(summary, "", Best()));
+}
+
+std::optional<BestCheckpoint> RunFiles::Best() const {
+  const proto::KeepBest& settings = job_.checkpoint().keep_best();
+  if (!job_.checkpoint().has_keep_best()) return std::nullopt;
+  std::optional<KeptCheckpoints::Best> best;
+  {
+    MonotonicLock lock(&mutex_);
+    best = kept_.best(settings);
+  }
+  if (!best.has_value()) return std::nullopt;
+  const std::filesystem::path path(best->path), in = path.parent_path().filename();
+  return BestCheckpoint{(in / path.filename()).string(), settings.metric(), best->metric};
 }
 
 absl::Status RunFiles::WriteResultOnce(const Result& result, bool* is_written) {

@@ -30,6 +30,7 @@
 #include "server/run/collect.h"
 #include "server/run/kept_checkpoints.h"
 #include "server/run/metrics.h"
+#include "server/run/metrics_file.h"
 
 namespace rubato {
 
@@ -52,7 +53,7 @@ class RunFiles {
   void GiveUp() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Of a job that has diverged: there are no parameters.
-  absl::Status WriteSummary(const Summary& summary) const;
+  absl::Status WriteSummary(const Summary& summary) const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // For a run that continues: treats the checkpoints in the folder as written by this object, with
   // their evaluations from metrics.jsonl.
@@ -130,6 +131,7 @@ class RunFiles {
   // If the line does not tell the metric that this key of the job names; of each key once.
   void WarnOfNone(const MetricsLine& line, absl::string_view key, const std::string& metric)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<BestCheckpoint> Best() const ABSL_LOCKS_EXCLUDED(mutex_);
   // The last unit up to the checkpoint's step after which the parameters are evaluated.
   int64_t EvaluationBefore(const proto::Manifest& manifest) const;
   const proto::Job job_;
@@ -141,7 +143,7 @@ class RunFiles {
   const Log& log_;
   const bool uses_other_disk_;
   std::atomic<bool> lacks_result_{false};
-  MonotonicMutex mutex_;
+  mutable MonotonicMutex mutex_;
   KeptCheckpoints kept_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> told_ ABSL_GUARDED_BY(mutex_);  // keys
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;

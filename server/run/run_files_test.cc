@@ -353,6 +353,12 @@ TEST_F(KeptByAFigureTest, TheBestIsKeptAndNoneThatIsNoNumber) {
   RUBATO_ASSERT_OK(Write(8));
   files_->FlushLast();
   EXPECT_THAT(Names(), testing::ElementsAre("step-00000003", "step-00000008"));
+  RUBATO_ASSERT_OK(files_->WriteSummary(Summary()));
+  EXPECT_THAT(Contents(folder_ + "/summary.json"), testing::HasSubstr(R"("best_checkpoint": {
+    "path": "checkpoints/step-00000003",
+    "metric": "eval/f1",
+    "value": 0.75
+  })"));
 }
 
 }  // namespace

@@ -56,6 +56,15 @@ std::string Others(const nlohmann::json& summary) {
                          : absl::StrCat("test figures   ", absl::StrJoin(figures, "  "), "\n");
 }
 
+// What checkpoint.keep_best has kept, where it has.
+std::string Best(const nlohmann::json& summary, absl::string_view run_path) {
+  const auto best = summary.find("best_checkpoint");
+  if (best == summary.end() || !best->is_object()) return "";
+  const std::string metric = TextAt(*best, "metric");
+  return absl::StrFormat("best           %s/%s  (%s %s)\n", run_path, TextAt(*best, "path"), metric,
+                         Number(*best, "value", 4));
+}
+
 // What came of the contributions on arrival, and what changed while it ran; nothing where nothing
 // did.
 std::string Account(const nlohmann::json& summary) {
@@ -172,7 +181,7 @@ absl::StatusOr<std::string> SummaryText(const nlohmann::json& summary, absl::str
           ? ""
           : absl::StrCat("stopped        before train.until: ", why->get<std::string>(), "\n");
   return absl::StrCat(stopped, tested, others, validated, speed, resumed, Account(summary),
-                      "files          ", run_path, "\n\n", "Try next:\n  ",
+                      Best(summary, run_path), "files          ", run_path, "\n\n", "Try next:\n  ",
                       absl::StrJoin(next, "\n  "), "\n");
 }
 

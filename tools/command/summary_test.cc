@@ -52,6 +52,15 @@ TEST(SummaryTest, WhatIsNotKnownIsLeftOutOrADash) {
               IsError(absl::StatusCode::kInvalidArgument, "run/summary.json is not a JSON object"));
 }
 
+TEST(SummaryTest, TellsTheBestCheckpoint) {
+  const auto text =
+      TextOf(R"({"test_loss":1,"best_checkpoint":{"path":"checkpoints/step-00000003",)"
+             R"("metric":"eval/f1","value":0.75}})");
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, HasSubstr("\nbest           run/checkpoints/step-00000003  (eval/f1 0.7500)\n"
+                               "files          run\n"));
+}
+
 TEST(SummaryTest, OfAResumedRunItTellsWhatWasBefore) {
   const std::string json =
       R"({"test_loss":1,"samples_per_second":9,"seconds":4,"steps":1,"samples":640})";
