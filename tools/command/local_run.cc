@@ -102,15 +102,6 @@ bool StandsStill(const std::string& address) {
   return LookFor({address}, Greeting::kPlain, kLook).front() == Reach::kMute;
 }
 
-// Whether workers compute on GPUs, as far as that is known here.
-bool UseGpus(const proto::Job& job) {
-  if (job.device().type() != proto::Device::TYPE_AUTO) {
-    return job.device().type() == proto::Device::TYPE_CUDA;
-  }
-  return job.cluster().gpus_per_worker() > 1 || access("/dev/nvidiactl", F_OK) == 0 ||
-         access("/dev/dxg", F_OK) == 0;  // of Windows, with Linux in it
-}
-
 // The processors of each worker. Not of scripts, which may start any number of processes.
 std::vector<std::vector<int>> SharesOf(const proto::Job& job) {
   if (!job.cluster().bind_workers() || UseGpus(job) || job.script_size() > 0) return {};

@@ -21,6 +21,7 @@
 #include "common/files/init_from.h"
 #include "common/job/is_script.h"
 #include "common/job/job.h"
+#include "common/job/schema.h"
 #include "common/space/job_codec.h"
 #include "common/space/modes.h"
 #include "common/space/placement.h"
@@ -258,6 +259,21 @@ bool IsPython(absl::string_view name) {
          name.find_first_not_of("0123456789.") == absl::string_view::npos;
 }
 
+// What to warn of where train.until comes before a mode of consistency.schedule; empty elsewhere,
+// and where a time decides.
+std::string ModeThatNeverBegins(const proto::Job& job, int64_t samples_per_epoch) {
+  const std::vector<ModeSpan> spans = ModesOf(job, samples_per_epoch);
+  if (job.train().until().has_time()) return "";
+  const int64_t total = spans.back().until_samples;
+  for (size_t i = 1; i < spans.size(); ++i) {
+    if (spans[i - 1].until_samples < total) continue;
+    return absl::StrCat("consistency.schedule[", i, "], ", ModeName(spans[i].mode),
+                        ", never begins: train.until comes to ", total, " samples, and ",
+                        ModeName(spans[i - 1].mode), " goes on until then");
+  }
+  return "";
+}
+
 // What would be found out only once servers wait for it.
 absl::Status CheckScript(const proto::Job& job) {
   RUBATO_ASSIGN_OR_RETURN(const std::string program, FindProgram(job.script(0)));
@@ -341,11 +357,47 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   plan.result_bytes =
       plan.sizes.values * kValueBytes * (2 + static_cast<int64_t>(optimizer.slots().size()));
   plan.notes = data.notes;
+  if (std::string never = ModeThatNeverBegins(job, plan.train_samples); !never.empty()) {
+    plan.notes.push_back(absl::StrCat("warning: ", never));
+  }
   plan.columns = data.columns;
   if (!drawn) plan.normalization = data.normalization;  // one drawing does not tell it
   plan.classes = data.classes;
   plan.job = std::move(job);
   return plan;
+}
+
+bool UseGpus(const proto::Job& job) {
+  if (job.device().type() != proto::Device::TYPE_AUTO) {
+    return job.device().type() == proto::Device::TYPE_CUDA;
+  }
+  return job.cluster().gpus_per_worker() > 1 || access("/dev/nvidiactl", F_OK) == 0 ||
+         access("/dev/dxg", F_OK) == 0;  // of Windows, with Linux in it
+}
+
+std::string IgnoredPrecision(const proto::Job& job) {
+  const proto::Device::Precision precision = job.device().precision();
+  if (precision == proto::Device::PRECISION_FLOAT32 || IsScript(job) || UseGpus(job)) return "";
+  return absl::StrCat(
+      "device.precision: ",
+      YamlName(*proto::Device::Precision_descriptor()->FindValueByNumber(precision)),
+      " is for GPUs: on the CPU workers compute in float32");
+}
+
+std::vector<std::string> WarningsOf(const Plan& plan) {
+  std::vector<std::string> warnings;
+  const auto add = [&](std::string warning) {
+    if (!warning.empty()) warnings.push_back(std::move(warning));
+  };
+  const proto::Mode mode = FirstMode(plan.job);
+  add(IdleWorkers(plan.job, mode, plan.job.cluster().workers().start()));
+  if (IsScript(plan.job)) return warnings;
+  add(ShortUnits(plan.job, mode, plan.train_samples));
+  add(IdleServers(Placement::Even(SpaceOf(plan.job, plan.layout), plan.job.cluster().servers())));
+  for (std::string& unused : UnusedGroups(plan.job.optimizer(), plan.layout)) {
+    add(std::move(unused));
+  }
+  return warnings;
 }
 
 int64_t MemoryInTraining(const Plan& plan) {

@@ -46,6 +46,14 @@ int64_t MemoryInTraining(const Plan& plan);
 // Samples that the whole training processes; 0 if a time decides.
 int64_t TotalSamples(const Plan& plan);
 
+// Whether workers on this host compute on GPUs, as far as that is known before they do.
+bool UseGpus(const proto::Job& job);
+// What to warn of where they do not, and the job says in which precision they should; else empty.
+std::string IgnoredPrecision(const proto::Job& job);
+
+// What to warn of besides what the notes do, on any host.
+std::vector<std::string> WarningsOf(const Plan& plan);
+
 // The output of `rubato train --dry-run`: the resolved job as YAML, and after it, as comments, so
 // that the whole is a valid job: the parameters, the shards, a table's inputs, the samples of a
 // step and of an async contribution, and the memory of each process.

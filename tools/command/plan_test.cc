@@ -209,6 +209,51 @@ TEST(PlanTest, ContributionHasAtLeastOneMicroBatchAndShardsMayBeEmpty) {
   EXPECT_THAT(DryRunText(*plan), HasSubstr("none              none       0\n"));
 }
 
+TEST(PlanTest, WarnsOfAModeThatNeverBegins) {
+  proto::Job job = MakeJob();
+  proto::Stage* first = job.mutable_consistency()->add_schedule();
+  first->mutable_mode()->set_mode(proto::Mode::NAME_SYNC);
+  first->mutable_until()->set_epochs(2);
+  job.mutable_consistency()->add_schedule()->mutable_mode()->set_mode(proto::Mode::NAME_ASYNC);
+  EXPECT_THAT(MakePlan(job)->notes, testing::IsEmpty());
+  first->mutable_until()->set_epochs(2.5);
+  const auto plan = MakePlan(job);
+  EXPECT_THAT(plan->notes,
+              testing::ElementsAre("warning: consistency.schedule[1], async, never begins: "
+                                   "train.until comes to 15000 samples, and sync goes on until "
+                                   "then"));
+  EXPECT_THAT(DryRunText(*plan), HasSubstr("#  warning: consistency.schedule[1], async"));
+  job.mutable_train()->mutable_until()->set_time(1);
+  EXPECT_THAT(MakePlan(job)->notes, testing::IsEmpty());
+}
+
+TEST(PlanTest, WarnsOfAPrecisionThatTheCpuDoesNotHave) {
+  proto::Job job = MakeJob();
+  job.mutable_device()->set_type(proto::Device::TYPE_CPU);
+  EXPECT_EQ(IgnoredPrecision(job), "");
+  job.mutable_device()->set_precision(proto::Device::PRECISION_BF16);
+  EXPECT_EQ(IgnoredPrecision(job),
+            "device.precision: bf16 is for GPUs: on the CPU workers compute in float32");
+  job.mutable_device()->set_type(proto::Device::TYPE_CUDA);
+  EXPECT_EQ(IgnoredPrecision(job), "");
+}
+
+TEST(PlanTest, WarningsAreThoseOfADryRun) {
+  proto::Job job = MakeJob();
+  EXPECT_THAT(WarningsOf(*MakePlan(job)), testing::IsEmpty());
+  job.mutable_cluster()->mutable_workers()->set_start(20);
+  job.mutable_cluster()->set_servers(20);
+  job.mutable_train()->set_batch_size(8000);
+  job.mutable_optimizer()->add_groups()->set_match("nothing");
+  const auto plan = MakePlan(job);
+  RUBATO_ASSERT_OK(plan);
+  const std::vector<std::string> warnings = WarningsOf(*plan);
+  EXPECT_EQ(warnings.size(), 4u);
+  for (const std::string& warning : warnings) {
+    EXPECT_THAT(DryRunText(*plan), HasSubstr("#  warning: " + warning + "\n"));
+  }
+}
+
 TEST(PlanTest, TotalSamplesFollowsTheUnitOfUntil) {
   proto::Job job = MakeJob();
   EXPECT_EQ(TotalSamples(*MakePlan(job)), 15000);

@@ -271,6 +271,9 @@ absl::StatusOr<int> Train(Options options, SignalWatcher& signals, std::optional
   RUBATO_RETURN_IF_ERROR(Delays::Of(options.delays, job).status());
   RUBATO_ASSIGN_OR_RETURN(Plan plan, MakePlan(std::move(job)));
   plan.sources = std::move(sources);
+  if (std::string ignored = IgnoredPrecision(plan.job); !ignored.empty()) {
+    plan.notes.push_back(absl::StrCat("warning: ", ignored));
+  }
   const absl::Status fits = CheckCapacity(CapacityOfThisHost(), plan);
   if (options.dry_run) {
     // The job may be meant for other machines.
