@@ -226,6 +226,21 @@ TEST_F(CoordinatorTest, TheStatusTellsOfAShardThatKeepsOthersWaiting) {
   }
 }
 
+// Workers that wait for it seem to be waited for.
+TEST_F(CoordinatorTest, TheStatusTellsFirstOfAShardThatIsNotHeardOf) {
+  Start("cluster { lease: 40 }");
+  Begin();
+  Work(/*seconds=*/20, /*busy=*/{});
+  EXPECT_THAT(coordinator_->Status(now_).waits(),
+              ::testing::Each(::testing::Not(HasSubstr("shard"))));
+  is_shard_silent_ = true;
+  Work(/*seconds=*/10, /*busy=*/{});
+  const proto::JobStatus status = coordinator_->Status(now_);
+  ASSERT_GE(status.waits_size(), 1);
+  EXPECT_EQ(status.waits(0), "shard 1 was not heard of for 10.0 s");
+  for (int i = 1; i < status.waits_size(); ++i) EXPECT_THAT(status.waits(i), HasSubstr("worker"));
+}
+
 TEST_F(CoordinatorTest, ASilentShardEndsTheJobByName) {
   Start("cluster { lease: 5 }");
   Begin();

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/lease.h"
 #include "common/job/is_script.h"
 #include "server/coordinator/coordinator.h"
 
@@ -128,6 +129,15 @@ void Coordinator::AddWaits(absl::Time now, proto::JobStatus* status) const {
   const auto idle = [now](const Peer& peer) {
     return absl::ToDoubleSeconds(now - peer.last_progress);
   };
+  // First, for those who wait for it are what others seem to wait for.
+  const absl::Duration lease = absl::Seconds(job_.cluster().lease());
+  for (const auto& [id, peer] : registry_.peers()) {
+    const absl::Duration silence = now - peer.last_heard;
+    if (peer.is_worker || id == kOwnShard) continue;
+    if (silence <= HeartbeatInterval(lease) + LeaseMargin(lease)) continue;
+    add(absl::StrFormat("shard %d was not heard of for %.1f s", peer.shard.number,
+                        absl::ToDoubleSeconds(silence)));
+  }
   for (const PeerId id : ending_.awaited()) {
     const auto peer = registry_.peers().find(id);
     if (peer == registry_.peers().end()) continue;
