@@ -148,6 +148,7 @@ proto::Manifest Checkpoints::ManifestOf(const proto::View& view, const Work& wor
     // A test of nothing has none: 0 / 0, whose bits JSON does not keep.
     if (std::isfinite(last->loss)) manifest.set_eval_loss(last->loss);
     if (last->accuracy.has_value()) manifest.set_eval_accuracy(*last->accuracy);
+    manifest.set_eval_samples(last->samples);
   }
   *manifest.mutable_layout() = view.layout();
   for (const proto::Shard& shard : view.shards()) {

@@ -26,6 +26,19 @@ TEST_F(CoordinatorTest, ScheduledCheckpointsAreAnnouncedAheadOneAfterTheOther) {
   EXPECT_EQ(sent_[1].size(), before + 1);
 }
 
+// They are other parameters than the checkpoint's.
+TEST_F(CoordinatorTest, ACheckpointTellsOfWhichParametersItsTestIs) {
+  Start("checkpoint { every { steps: 4 } }");
+  Begin();
+  Receive(2, Evaluated(3));
+  ASSERT_TRUE(sent_[1].back().has_snapshot());
+  const proto::Snapshot snapshot = sent_[1].back().snapshot();
+  Receive(kOwnShard, Copied(snapshot.id(), 0, 4));
+  Receive(1, Copied(snapshot.id(), 1, 4));
+  ASSERT_EQ(manifests_.size(), 1u);
+  EXPECT_EQ(manifests_[0].eval_samples(), 20) << "after an epoch, of three steps";
+}
+
 TEST_F(CoordinatorTest, AnOutageIsWarnedOfOnceAndTheNextOneAgain) {
   Start("checkpoint { every { steps: 1 } }");
   Begin();

@@ -141,7 +141,14 @@ std::string CheckpointText(const proto::Manifest& manifest) {
                       UnitText(FromManifest(manifest.mode()), manifest.step()), manifest.samples(),
                       manifest.epoch(), manifest.seconds(), manifest.seed());
   if (manifest.has_eval_loss()) {
-    absl::StrAppendFormat(&text, "last evaluation: loss %.6g", manifest.eval_loss());
+    absl::StrAppend(&text, "last evaluation");
+    // They may be other parameters than these.
+    if (manifest.has_eval_samples()) {
+      absl::StrAppendFormat(&text, ", at %d samples, epoch %.2f", manifest.eval_samples(),
+                            static_cast<double>(manifest.eval_samples()) /
+                                static_cast<double>(manifest.samples_per_epoch()));
+    }
+    absl::StrAppendFormat(&text, ": loss %.6g", manifest.eval_loss());
     if (manifest.has_eval_accuracy()) {
       absl::StrAppendFormat(&text, ", accuracy %.2f %%", 100 * manifest.eval_accuracy());
     }
