@@ -23,6 +23,7 @@ namespace rubato {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
@@ -116,6 +117,29 @@ TEST_F(ResumeTest, ScheduledCheckpointsAreOfTheirStepsAndTheCurveGoesOn) {
   const auto full = Metrics("full", "train"), again = Metrics("again", "train");
   ASSERT_EQ(full.size(), again.size());
   for (size_t i = 0; i < full.size(); ++i) EXPECT_EQ(full[i]["loss"], again[i]["loss"]) << i;
+}
+
+TEST_F(ResumeTest, ADryRunTellsWhatWouldGoOnAndRefusesWhatWouldNot) {
+  Train("first", {"consistency=async", "cluster.workers=2", "train.until={steps: 20}"});
+  const auto resume = [&](const Arguments& more) {
+    Arguments arguments = {"tools/rubato", "train", "--resume", "first", "--run-dir", "second"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Start(arguments).Wait();
+  };
+  const Process::Result dry = resume({"--dry-run", "--set", "train.until={steps: 40}"});
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_THAT(dry.err, AllOf(HasSubstr("goes on from first/checkpoints/step-"),
+                             HasSubstr("changed: train.until.steps: 20 -> 40")));
+  for (const bool is_dry : {true, false}) {
+    Arguments set = {"--set", "cluster.workers=1"};
+    if (is_dry) set.push_back("--dry-run");
+    const Process::Result refused = resume(set);
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("error: the checkpoint counts in contributions of 32 "
+                                       "samples, this job in contributions of 64: "));
+    EXPECT_THAT(refused.err, HasSubstr("(cluster.workers.max alone lets more workers join)"));
+    EXPECT_FALSE(fs::exists(Path("second")));
+  }
 }
 
 TEST_F(ResumeTest, TimeGoesOnOverARunThatHadNothingLeftToTrain) {
@@ -487,6 +511,7 @@ TEST_F(ResumeTest, InspectExportAndEvalTakeRunsAndCheckpoints) {
   RUBATO_ASSERT_OK(state);
   manifest->set_eval_loss(0.25);
   manifest->set_eval_accuracy(0.625);
+  manifest->set_eval_samples(1280);
   RUBATO_ASSERT_OK(WriteCheckpoint(Path("evaluated"), *manifest, "", manifest->layout(), *state));
   EXPECT_THAT(
       said({"tools/rubato", "inspect", "evaluated/step-00000040"}),
@@ -513,7 +538,6 @@ TEST_F(ResumeTest, InspectExportAndEvalTakeRunsAndCheckpoints) {
 // the job goes on, sent.
 TEST_F(ResumeTest, AServerThatDoesNotSeeTheFolderTakesPartAllTheSame) {
   if (Start({"/usr/bin/unshare", "-rm", "mount", "-t", "tmpfs", "none", "."}).Wait().code != 0) {
-  manifest->set_eval_samples(1280);
     GTEST_SKIP() << "no file system can be mounted here";
   }
   const Arguments cluster = {"cluster.servers=2", "checkpoint.every={steps: 20}"};

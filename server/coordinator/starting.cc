@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/space/modes.h"
+#include "common/space/resumed_units.h"
 #include "server/coordinator/layout_difference.h"
 #include "server/optimizers/resumed_slots.h"
 
@@ -97,18 +98,7 @@ absl::Status Starting::CheckData(const proto::WorkerRegistration& worker) const 
 
 absl::Status Starting::CheckResume(const proto::WorkerRegistration& worker) const {
   if (resume_->mode() == proto::Manifest::MODE_SYNC) return absl::OkStatus();
-  const int64_t unit_samples =
-      job_.train().batch_size() / job_.train().micro_batches() * LeavesOf(job_, AsyncMode());
-  if (resume_->unit_samples() != unit_samples) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "the checkpoint counts in contributions of %d samples, this job in contributions of %d: "
-        "train.batch_size, train.micro_batches and cluster.workers.start must stay as they were",
-        resume_->unit_samples(), unit_samples));
-  }
-  if (resume_->block_values() != ValuesPerBlock(job_)) {
-    return absl::FailedPreconditionError(
-        "wire.chunk must stay as it was: on arrival each block has its own history");
-  }
+  RUBATO_RETURN_IF_ERROR(CheckResumedUnits(job_, *resume_));
   if (const int64_t blocks = SpaceOf(job_, worker.layout()).blocks();
       resume_->blocks_size() != blocks) {
     return absl::FailedPreconditionError(absl::StrFormat(

@@ -18,6 +18,7 @@
 #include "common/job/job.h"
 #include "common/job/yaml_writer.h"
 #include "common/space/modes.h"
+#include "common/space/resumed_units.h"
 #include "tools/command/say.h"
 
 namespace rubato {
@@ -73,6 +74,7 @@ absl::StatusOr<Resume> FindResume(const std::string& resume, const std::vector<s
 }
 
 absl::Status CheckResume(const Plan& plan, const Resume& resume, const Log& log) {
+  RUBATO_RETURN_IF_ERROR(CheckResumedUnits(plan.job, resume.manifest));
   if (!IsScript(plan.job)) {  // whose layout the servers will see
     RUBATO_RETURN_IF_ERROR(
         CheckpointReader::Open(resume.checkpoint, resume.manifest, plan.layout).status());

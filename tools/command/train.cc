@@ -278,6 +278,7 @@ absl::StatusOr<int> Train(Options options, SignalWatcher& signals, std::optional
   if (options.dry_run) {
     // The job may be meant for other machines.
     if (!fits.ok()) plan.notes.push_back(absl::StrCat("warning: ", fits.message()));
+    if (!resume.checkpoint.empty()) RUBATO_RETURN_IF_ERROR(CheckResume(plan, resume, **log));
     return PrintResult(DryRunText(plan));
   }
   RUBATO_RETURN_IF_ERROR(fits);
