@@ -47,6 +47,18 @@ class GoldensTest(unittest.TestCase):
         for theirs, ours in (("1Gi", "1GiB"), ("1536Mi", "1.5GiB"), ("1048576Ki", "1GiB")):
             self.assertEqual(rendered(theirs), rendered(ours))
 
+    def test_warns_of_what_has_nothing_to_do(self):
+        render = [RUBATO, "render", "kubernetes", "configs/quickstart.yaml", "--image", "x", "--set",
+                  "cluster={workers: 50, servers: 20}"]
+        idle = "warning: 46 of 50 workers have nothing to compute: train.micro_batches is 4\n"
+        known = ["--server-memory", "1Gi", "--worker-memory", "1Gi", "--runs-size", "1Gi"]
+        for more, servers in (([], "warning: 16 of 20 servers hold no parameters"), (known, "")):
+            done = subprocess.run(render + more, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(idle, done.stderr)
+            self.assertIn(servers, done.stderr)
+
     def test_mistakes_are_one_line(self):
         quickstart = ["kubernetes", "configs/quickstart.yaml"]
         for arguments, said in (

@@ -1,8 +1,10 @@
 #include "tools/kubernetes/render.h"
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -12,6 +14,8 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/job/scalar.h"
+#include "common/space/modes.h"
+#include "tools/command/binaries.h"
 #include "tools/command/plan.h"
 #include "tools/command/summary.h"
 #include "tools/kubernetes/folders.h"
@@ -43,6 +47,14 @@ struct Typed {
   std::string runs_size;
   Options options;
 };
+
+// What was warned of already.
+using Told = std::set<std::string>;
+
+void Warn(const std::string& warning, Told* told) {
+  if (warning.empty() || !told->insert(warning).second) return;
+  WriteAll(2, absl::StrCat("warning: ", warning, "\n"));
+}
 
 absl::StatusOr<Format> FormatOf(const std::string& text) {
   // A folder is made of what is plain.
@@ -98,7 +110,7 @@ absl::StatusOr<int64_t> SizeOf(absl::string_view flag, const std::string& text) 
 }
 
 // What is given, and else predicted, which reads the data.
-absl::StatusOr<Sizes> FindSizes(const proto::Job& job, const Typed& typed) {
+absl::StatusOr<Sizes> FindSizes(const proto::Job& job, const Typed& typed, Told* told) {
   RUBATO_ASSIGN_OR_RETURN(const int64_t server, SizeOf("--server-memory", typed.server_memory));
   RUBATO_ASSIGN_OR_RETURN(const int64_t worker, SizeOf("--worker-memory", typed.worker_memory));
   RUBATO_ASSIGN_OR_RETURN(const int64_t runs, SizeOf("--runs-size", typed.runs_size));
@@ -118,7 +130,13 @@ absl::StatusOr<Sizes> FindSizes(const proto::Job& job, const Typed& typed) {
                                        "; without the data --server-memory, --worker-memory and "
                                        "--runs-size say what would be predicted by them"));
     }
+    for (const std::string& note : plan->notes) {
+      if (absl::StartsWith(note, "warning: ")) Warn(note.substr(strlen("warning: ")), told);
+    }
+    for (const std::string& warning : WarningsOf(*plan)) Warn(warning, told);
     sizes = kubernetes::Predict(*plan, typed.options);
+  } else {
+    Warn(IdleWorkers(job, FirstMode(job), job.cluster().workers().start()), told);
   }
   if (server > 0) sizes.server = sizes.coordinator = Memory{server, server};
   if (worker > 0) sizes.worker = Memory{worker, worker};
@@ -126,23 +144,24 @@ absl::StatusOr<Sizes> FindSizes(const proto::Job& job, const Typed& typed) {
   return sizes;
 }
 
-absl::StatusOr<Model> MakeModel(const Typed& typed) {
+absl::StatusOr<Model> MakeModel(const Typed& typed, Told* told) {
   RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(typed.config, typed.set));
   // The cheap mistakes before the data are read.
   RUBATO_RETURN_IF_ERROR(kubernetes::MakeModel(job, typed.options, Sizes()).status());
-  RUBATO_ASSIGN_OR_RETURN(const Sizes sizes, FindSizes(job, typed));
+  RUBATO_ASSIGN_OR_RETURN(const Sizes sizes, FindSizes(job, typed, told));
   return kubernetes::MakeModel(std::move(job), typed.options, sizes);
 }
 
 absl::StatusOr<Files> Kustomize(Typed typed, const std::string& command) {
   typed.set.push_back("device.type=auto");  // the overlays say it
-  RUBATO_ASSIGN_OR_RETURN(const Model cpu, MakeModel(typed));
+  Told told;
+  RUBATO_ASSIGN_OR_RETURN(const Model cpu, MakeModel(typed, &told));
   Typed with_gpu = typed, small = typed;
   with_gpu.options.gpus = 1;
-  RUBATO_ASSIGN_OR_RETURN(const Model gpu, MakeModel(with_gpu));
+  RUBATO_ASSIGN_OR_RETURN(const Model gpu, MakeModel(with_gpu, &told));
   small.set.push_back("cluster.workers=1");
   small.options.cpu = "100m";
-  RUBATO_ASSIGN_OR_RETURN(const Model dev, MakeModel(small));
+  RUBATO_ASSIGN_OR_RETURN(const Model dev, MakeModel(small, &told));
   return kubernetes::KustomizeFolder(cpu, {{"cpu", cpu}, {"gpu", gpu}, {"dev", dev}}, command);
 }
 
@@ -176,7 +195,8 @@ absl::StatusOr<std::string> Render(Typed typed, const std::string& command) {
     RUBATO_ASSIGN_OR_RETURN(const Files files, Kustomize(typed, command));
     return Written(typed.output, files);
   }
-  RUBATO_ASSIGN_OR_RETURN(const Model model, MakeModel(typed));
+  Told told;
+  RUBATO_ASSIGN_OR_RETURN(const Model model, MakeModel(typed, &told));
   if (typed.format == "helm") return Written(typed.output, kubernetes::HelmChart(model));
   return absl::StrCat(kubernetes::HeadText(model, command),
                       kubernetes::YamlText(kubernetes::Manifests(model)));
@@ -230,6 +250,7 @@ int RenderMain(const std::vector<std::string>& arguments) {
   flags.Add("set", &typed.set, "KEY=VALUE",
             "override a key of the job, as optimizer.learning_rate=0.1; may be repeated");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+  typed.config = FindConfig(typed.config);
   std::vector<std::string> words = {"rubato", "render"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return PrintResult(Render(typed, ShellLine(words)));

@@ -29,6 +29,9 @@ class ExamplesTest(unittest.TestCase):
         said = self.say("train", "configs/quickstart.yaml", "--dry-run")
         self.assertEqual(said.returncode, 0, said.stdout)
         self.assertIn("name: quickstart", said.stdout)
+        said = self.say("render", "kubernetes", "configs/quickstart.yaml", "--image", "x")
+        self.assertEqual(said.returncode, 0, said.stdout)
+        self.assertIn("name: quickstart", said.stdout)
 
     def test_a_file_where_one_stands_goes_first(self):
         job = (self.folder / "usr/share/rubato/configs/quickstart.yaml").read_text()
