@@ -214,10 +214,9 @@ std::string Report(const ClusterStepBench& bench, const Lines& lines, double ope
       "waiting  %.3f ms of it for parameters; %.0f %% of the communication is hidden\n",
       bench.workers, bench.accumulate, bench.batch, bench.servers, bench.mode, milliseconds, rate,
       speed * 1e-9,
-      peak
-          ? absl::StrFormat(" of %.1f that products of matrices reach on as many threads (%.0f %%)",
-                            *peak * 1e-9, 100 * speed / *peak)
-          : "",
+      peak ? absl::StrFormat(" of %.1f that products of matrices reach on as many threads (%s)",
+                             *peak * 1e-9, ShareOfPeak(speed, *peak))
+           : "",
       Median(lines.waiting) * 1e3, Median(lines.hidden) * 100);
 }
 

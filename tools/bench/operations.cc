@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "tensor/kernels.h"
 #include "tools/bench/yardsticks.h"
@@ -28,6 +29,14 @@ absl::StatusOr<double> PeakOfAThread() {
   const double seconds = MedianSeconds(
       0.3, [&] { MatMul(a.ref(), Transpose::kNo, b.ref(), Transpose::kNo, c.ref()); });
   return 2.0 * kSize * kSize * kSize / seconds;
+}
+
+std::string ShareOfPeak(double speed, double peak) {
+  return absl::StrFormat("%.0f %%%s", 100 * speed / peak,
+                         speed > peak
+                             ? ": not reliable, for the machine was busier when what it can "
+                               "reach was measured"
+                             : "");
 }
 
 }  // namespace rubato

@@ -2,6 +2,8 @@
 #ifndef RUBATO_TOOLS_BENCH_OPERATIONS_H_
 #define RUBATO_TOOLS_BENCH_OPERATIONS_H_
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "worker/model/graph.h"
 
@@ -13,6 +15,9 @@ double OperationsOf(const Graph& graph);
 
 // What products of matrices reach on one thread of this CPU, in operations a second.
 absl::StatusOr<double> PeakOfAThread();
+
+// "63 %". It says so where the peak cannot be one: the cores were another's when it was measured.
+std::string ShareOfPeak(double speed, double peak);
 
 }  // namespace rubato
 

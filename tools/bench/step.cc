@@ -188,11 +188,11 @@ std::string OnCpu(const StepBench& bench, double seconds, double peak, const Mod
   std::string text = absl::StrFormat(
       "model    %s, %d parameters, batch %d, %d thread%s\n"
       "step     %.3f ms, %.0f samples/s: %s\n"
-      "speed    %.1f of %.1f GFLOP/s that products of matrices reach (%.0f %%)\n"
+      "speed    %.1f of %.1f GFLOP/s that products of matrices reach (%s)\n"
       "memory   %.1f MB of activations and gradients\n",
       bench.model, model.trainable_count(), bench.batch, bench.threads,
       bench.threads == 1 ? "" : "s", seconds * 1e3, rate, kStep, speed * 1e-9, peak * 1e-9,
-      speed / peak * 100, static_cast<double>(model.memory_bytes()) * 1e-6);
+      ShareOfPeak(speed, peak), static_cast<double>(model.memory_bytes()) * 1e-6);
   for (const LayerTime& layer : layers) {
     absl::StrAppendFormat(&text, "  %-34s %8.3f ms forward %8.3f ms backward\n", layer.name,
                           layer.forward * 1e3, layer.backward * 1e3);

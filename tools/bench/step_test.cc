@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tools/bench/operations.h"
 
 namespace rubato {
 namespace {
@@ -35,6 +36,12 @@ TEST(BenchStep, MeasuresAModelByNameOrByLayers) {
   bench.model = "{layers: [flatten, linear: {out_features: 10}]}";
   bench.layers = false;
   EXPECT_THAT(*BenchStep(bench, false), HasSubstr("7850 parameters, batch 3, 1 thread\n"));
+}
+
+TEST(BenchStep, MoreThanCanBeReachedIsNotReliable) {
+  EXPECT_EQ(ShareOfPeak(1, 2), "50 %");
+  EXPECT_EQ(ShareOfPeak(2, 2), "100 %");
+  EXPECT_THAT(ShareOfPeak(4, 2), testing::StartsWith("200 %: not reliable"));
 }
 
 // The first layer, linear here, has no gradient by its input: 4 operations a weight, then 6.
