@@ -1,5 +1,6 @@
 """Converts torch's optimizers and schedulers to the servers' settings, and replaces them in the script."""
 
+import re
 import warnings
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
@@ -19,6 +20,9 @@ _RULES = {
 # How torch computes, not what; and what schedulers note.
 _NO_MATTER = {"params", "foreach", "capturable", "differentiable", "fused", "initial_lr", "max_lr", "min_lr",
               "max_momentum", "base_momentum"}
+
+# Characters that mean something else in a pattern over names (server/optimizers/glob.h).
+_NOT_ITSELF = re.compile(r"[*?\\]")
 
 # Of a GradScaler in a row, by which it has halved any scale to nothing: the gradient itself is not finite.
 _OVERFLOWS = 64
@@ -72,7 +76,8 @@ def to_settings(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, A
         i = of[id(entry.tensor)]
         decay = float(groups[i]["weight_decay"])
         if rates[i] != rates[base] or decay != settings["weight_decay"]:
-            own.append({"match": entry.name, "learning_rate": rates[i], "weight_decay": decay})
+            own.append({"match": _NOT_ITSELF.sub(r"\\\g<0>", entry.name), "learning_rate": rates[i],
+                        "weight_decay": decay})
     if own:
         settings["groups"] = own
     return settings

@@ -7,7 +7,8 @@
 namespace rubato {
 
 // Whether the whole of `text` is what `pattern` says: `*` is any text, also none, `?` any one
-// character, everything else itself. Takes at most |pattern| · |text| steps.
+// character, `\` and a character that one, everything else itself. Takes at most |pattern| · |text|
+// steps.
 bool MatchesGlob(absl::string_view pattern, absl::string_view text);
 
 }  // namespace rubato

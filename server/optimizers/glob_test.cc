@@ -24,7 +24,15 @@ TEST(GlobTest, MatchesTheWholeName) {
   EXPECT_FALSE(MatchesGlob("[a]", "a"));
 }
 
-// fnmatch means the same by `*` and `?`.
+TEST(GlobTest, ABackslashMakesTheNextCharacterItself) {
+  EXPECT_TRUE(MatchesGlob(R"(user\*)", "user*"));
+  EXPECT_FALSE(MatchesGlob(R"(user\*)", "user_x"));
+  EXPECT_FALSE(MatchesGlob(R"(b\?)", "bc"));
+  EXPECT_TRUE(MatchesGlob(R"(a\\b*)", R"(a\bc)"));
+  EXPECT_FALSE(MatchesGlob("a\\", "a"));
+}
+
+// fnmatch means the same by `*`, `?` and a backslash.
 TEST(GlobTest, AgreesWithTheCLibraryOnRandomPatterns) {
   RandomStream random(Key(1));
   const auto draw = [&](const char* letters, size_t kinds, size_t most) {
@@ -34,7 +42,7 @@ TEST(GlobTest, AgreesWithTheCLibraryOnRandomPatterns) {
   };
   int matches = 0;
   for (int i = 0; i < 200000; ++i) {
-    const std::string pattern = draw("ab.*?*", 6, 8), text = draw("ab.", 3, 10);
+    const std::string pattern = draw("ab.*?*\\", 7, 8), text = draw("ab.*\\", 5, 10);
     const bool expected = fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
     matches += expected;
     ASSERT_EQ(MatchesGlob(pattern, text), expected) << pattern << " on " << text;
