@@ -292,6 +292,12 @@ class EndingsTest(WithPrograms):
                 self.assertEqual(printed.count("started again"), restarts, printed)
                 self.assertIn(last, printed)
 
+    def test_a_script_may_change_its_folder_before_it_joins(self):
+        text = FAILING.replace("job = ", "import os\nos.mkdir('elsewhere'); os.chdir('elsewhere')\njob = ", 1)
+        code, printed = self.train_text(text.replace("FAILS", "pass"))
+        self.assertEqual(code, 0, printed)
+        self.assertIn("came to its end", printed)
+
     def test_a_script_that_could_not_begin_is_told_what_to_look_for(self):
         for text, script, sentence in (
                 ("", "elsewhere/train.py", "`script` is relative to the folder in which `rubato train` runs"),

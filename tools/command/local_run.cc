@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -185,9 +186,13 @@ absl::Status LocalRun::StartWorker(int rank, bool again) {
 absl::Status LocalRun::StartScript(int rank) {
   std::vector<std::string> arguments(plan_.job.script().begin(), plan_.job.script().end());
   RUBATO_ASSIGN_OR_RETURN(arguments[0], FindProgram(arguments[0]));
+  // It may change its folder before it joins.
+  const auto absolute = [](const std::string& path) {
+    return std::filesystem::absolute(path).string();
+  };
   return Start("worker", rank, std::move(arguments), /*address=*/"",
-               {absl::StrCat("RUBATO_JOB=", folder_.JobFile()),
-                absl::StrCat("RUBATO_WORKER=", programs_.worker),
+               {absl::StrCat("RUBATO_JOB=", absolute(folder_.JobFile())),
+                absl::StrCat("RUBATO_WORKER=", absolute(programs_.worker)),
                 absl::StrCat("RUBATO__CLUSTER__ADDRESS=", address_),
                 absl::StrCat("RUBATO_RANK=", rank), absl::StrCat("LOCAL_RANK=", rank)});
 }
