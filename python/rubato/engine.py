@@ -56,8 +56,8 @@ class Engine:
         self._load = load
         self._state = _State.NOTHING
         self._loss: Optional[float] = None
-        self._weight = 0  # of the gradient that is filled
-        self.is_mean = True  # the script's loss is; else a sum
+        self._weight = 0  # of the gradient that is filled; of a sum all that is not 0 is its samples
+        self.is_mean = True  # the script's loss is; else a sum, as what it trains
         self.begun = 0  # times that the script has begun a micro-batch
         self.is_done = False  # the job has come to its end, and well
         self.tests_final = False  # the parameters are those of the end of the training, and this worker tests them
@@ -177,7 +177,17 @@ class Engine:
         if not (0 <= number <= _MOST_WEIGHT and number.is_integer()):
             raise Refused(f"found weight={shown(weight)}, expected a whole number from 0 to {_MOST_WEIGHT}, such as "
                           "the tokens of the micro-batch: what its mean loss is a mean over")
+        if number > 0 and not self.is_mean:
+            raise Refused(f"found weight={shown(weight)} with loss=\"sum\", expected none, as a sum over samples or "
+                          "tokens needs none, or 0 to leave the micro-batch out")
         return int(number)
+
+    def factor_of(self, weight: int) -> int:
+        """By which the script's gradient is multiplied, as the servers divide by the weights of the whole step; of a
+        contribution by its own, and multiply its rate by its share of a batch."""
+        if self.is_mean:
+            return weight
+        return int(self.work.unit_samples) if self.work.mode == "sync" else self._batch
 
     def fill(self, write: Callable[[Any], None], weight: int) -> None:
         """`write` fills the gradient of the micro-batch that it gets; `weight` is the weight of that gradient."""
@@ -206,7 +216,7 @@ class Engine:
         loss = self._loss if self._weight > 0 else None  # of nothing, none
         if loss is not None and self.is_mean:
             loss *= self._weight
-        self.worker.give(self.work, loss, self._weight)
+        self.worker.give(self.work, loss, self._weight if self.is_mean else self.weight_of(None))
 
     def tested(self, figures: Figures) -> None:
         """Reports what a test has found of the current parameters. That completes the final ones."""

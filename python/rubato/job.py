@@ -91,7 +91,8 @@ class Job(server.Commands):
             optimizer: torch's SGD, Adam, AdamW, Adagrad or RMSprop over the model's parameters.
             loader: a DataLoader over a data set with indices. Its batch_size is the job's, or a micro-batch of it.
             scheduler: of torch.optim.lr_scheduler; it is run to the job's end, and the servers get its rates.
-            loss: whether the loss is a "mean" over the samples of its batch, or their "sum".
+            loss: whether the loss is a "mean" over the samples of its batch, or their "sum": then a step's gradient is
+                the sum over all its samples.
             clip_grad_norm: to which the servers clip the gradient of an update, over all parameters.
             scheduler_per: "step" or "epoch", whichever the script calls scheduler.step() for.
             order: order of the samples in an epoch: "sequential", or a function from an epoch to its indices. Default:

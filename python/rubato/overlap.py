@@ -93,8 +93,7 @@ class Overlap:
             below=self._left)
 
     def _factor(self) -> int:
-        work = self._engine.work
-        return int(work.end - work.begin) if self._engine.is_mean else 1
+        return self._engine.factor_of(self._engine.weight_of(None))
 
     def _tell(self, begin: int) -> None:
         """Whole blocks leave."""

@@ -65,7 +65,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         counts = engine.weight_of(weight)
         if counts > 0 and engine.work.rank == 0:  # one warning in a job
             missing.note(engine.work)
-        factor = scale * (counts if engine.is_mean else 1)
+        factor = scale * engine.factor_of(counts)
         is_empty = counts <= 0  # the mean over nothing is no number
         if early is not None:
             engine.fill(early.finish, counts)

@@ -731,6 +731,19 @@ print(found["learning_rate"], "groups" in found)
 """)
         self.assertEqual(output, "0.25 False\n")
 
+    def test_a_group_has_the_parameters_alone_whose_names_it_was_made_of(self):
+        output = self.passes(r"""
+from rubato.layout import Layout
+from rubato.optimizers import to_settings
+names = "user*", "b?", r"a\b", "[c]"
+parameters = nn.ParameterDict({name: nn.Parameter(torch.ones(1)) for name in ("first", *names)})
+optimizer = torch.optim.SGD([{"params": [parameters["first"]]},
+                             {"params": [parameters[name] for name in names], "lr": 0.01}], lr=0.1)
+for group in to_settings(optimizer, Layout(parameters, optimizer))["groups"]:
+    print(group["match"])
+""")
+        self.assertEqual(sorted(output.split()), sorted([r"user\*", r"b\?", r"a\\b", "[c]"]))
+
     def test_a_parameter_without_a_gradient_is_warned_of_once(self):
         def said(text, where="a step", workers=1):
             code, _, errors = self.run_script(text, FAKE_WORKERS=str(workers))
@@ -773,9 +786,33 @@ print(found["learning_rate"], "groups" in found)
             self.assertNotIn("had no gradient in", errors)
 
     def test_a_sum_for_a_loss(self):
-        self.same(LOOP.replace("loader)", "loader, loss='sum')", 1)
-                  .replace("compute(a, b)", "F.cross_entropy(model(a), b, reduction='sum').backward()")
-                  + "        optimizer.step()\n", LOOP + "        optimizer.step()\n")
+        text = """
+import copy
+loader = DataLoader(TensorDataset(x, y), batch_size=8)
+def compute(a, b): F.cross_entropy(model(a), b, reduction="sum").backward()
+plain = copy.deepcopy(model)
+other = torch.optim.SGD(plain.parameters(), lr=0.1)
+for epoch in range(2):
+    for i, (a, b) in enumerate(loader):
+        if i == 1: a, b = KEPT
+        other.zero_grad()
+        F.cross_entropy(plain(a), b, reduction="sum").backward()
+        other.step()
+""" + LOOP.replace("loader)", "loader, loss='sum')", 1) + """
+        job.log(loss=1)
+        optimizer.step(LEFT)
+for one, two in zip(model.parameters(), plain.parameters()):
+    assert torch.allclose(one, two, atol=1e-5), (one, two)
+"""
+        self.passes(text.replace("KEPT", "a, b").replace("LEFT", ""))
+        # Of the second step's micro-batches one is left out, and of a short step one has all.
+        parts = text.replace("model, optimizer", "job = rubato.join(epochs=2, train={'micro_batches': 2})\n"
+                             "model, optimizer", 1)
+        self.passes(parts.replace("KEPT", "a, b").replace("LEFT", ""))
+        self.passes(parts.replace("KEPT", "a[:4], b[:4]").replace(
+            "LEFT", "weight=0 if job.step % 3 == 1 and job._engine.work.leaf == 1 else None"))
+        self.refuses('found weight=8 with loss="sum", expected none', text.replace("KEPT", "a, b").replace(
+            "LEFT", "weight=8"))
 
     def test_batch_norm_is_averaged_as_torch_does(self):
         output = self.passes("""

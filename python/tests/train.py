@@ -78,7 +78,7 @@ def make_model(name):
 
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, dict(lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-3)),
-    "sgd_plain": (torch.optim.SGD, dict(lr=0.1)),
+    "sgd_plain": (torch.optim.SGD, dict(lr=0.01)),
     "adam": (torch.optim.Adam, dict(lr=0.01, amsgrad=True, weight_decay=1e-3)),
     "adamw": (torch.optim.AdamW, dict(lr=0.01, betas=(0.8, 0.99), eps=1e-6)),
     "adagrad": (torch.optim.Adagrad, dict(lr=0.05, lr_decay=0.01, initial_accumulator_value=0.1)),
