@@ -6,7 +6,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 import torch
 
-from .errors import Error, Refused
+from .engine import Engine
+from .errors import Error, Refused, shown
 from .layout import Layout, same_settings
 
 # Settings by torch's names; those of the servers are the same.
@@ -183,7 +184,7 @@ class Optimizer(torch.optim.Optimizer):
         self._steps_per_factor = steps_per_factor
         self._given = optimizer
         self._given_settings = [_settings(group) for group in optimizer.param_groups]
-        self._bases = [float(group.get("initial_lr", group["lr"])) for group in self.param_groups]
+        self.base_lrs = [float(group.get("initial_lr", group["lr"])) for group in self.param_groups]
         self._shown = [_settings(group) for group in self.param_groups]
         self._ready = True
 
@@ -229,9 +230,13 @@ class Optimizer(torch.optim.Optimizer):
 
     def show_rate(self, step: int) -> None:
         """The groups' rates become those of a step of the job."""
-        factor = self._table[min(step // self._steps_per_factor, len(self._table) - 1)] if self._table else 1.0
-        for group, base, shown in zip(self.param_groups, self._bases, self._shown):
-            group["lr"] = shown["lr"] = base * factor
+        factor = self._table[min(self.place_of(step), len(self._table) - 1)] if self._table else 1.0
+        for group, base, known in zip(self.param_groups, self.base_lrs, self._shown):
+            group["lr"] = known["lr"] = base * factor
+
+    def place_of(self, step: int) -> int:
+        """The place in the table, of which the rates of a step of the job are."""
+        return step // self._steps_per_factor
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         if getattr(self, "_ready", False):
@@ -250,32 +255,63 @@ class Optimizer(torch.optim.Optimizer):
 
 
 class Scheduler:
-    """Replaces the script's scheduler: the servers already have its table of rates; step() shows the job's rate."""
+    """Replaces the script's scheduler: the servers already have its table of rates; step() shows the job's rate, and
+    refuses calls of which that table does not tell."""
 
-    def __init__(self, optimizer: Optimizer, next_step: Callable[[], int], per: str, loop: Callable[[], Optional[int]]):
-        """`per`: "step" or "epoch", which step() is called for. `loop`: the number of the loop over the loader that is
-        running, if one is."""
+    def __init__(self, optimizer: Optimizer, engine: Engine, per: str, loop: Callable[[], int]):
+        """`per`: "step" or "epoch", which step() is called for. `loop`: how many loops over the loader have begun."""
         self.optimizer = optimizer
-        self._next_step = next_step
+        self._engine = engine
         self._per, self._loop = per, loop
-        self._last_loop: Optional[int] = None  # in which step() was called last
+        self._last_loop = 0  # in which step() was called last
         self._last_calls = 0  # of optimizer.step() before that
-        self._has_stepped_within = False  # a loop
+        self._place = -1  # the last step or epoch of which a micro-batch was computed
+        self._is_called = True  # since its first
+
+    def note(self) -> None:
+        """Of a micro-batch that is computed. Refused if step() was not called for those before."""
+        place = self.optimizer.place_of(self._engine.step)
+        if self._per == "epoch" and place <= self._place:  # of one that is computed again, too
+            return
+        if not self._is_called:
+            raise Refused(f"scheduler.step() was not called for {self._per} {self._place} of the job, {self._expected}")
+        self._place, self._is_called = place, False
 
     def step(self, epoch: Any = None) -> None:
-        """Refused if it is not called as often as the table of rates takes it to be."""
-        loop, calls = self._loop(), self.optimizer.calls - self._last_calls
-        if self._per == "epoch" and loop is not None and loop == self._last_loop and calls > 0:
-            raise Refused("scheduler.step() was called for several batches of one epoch, expected once an epoch, as "
-                          "job.prepare was told scheduler_per=\"epoch\": leave that out where the scheduler goes by "
-                          "steps")
-        if self._per == "step" and loop is None and calls > 1 and not self._has_stepped_within:
-            raise Refused(f"scheduler.step() was called once for {calls} calls of optimizer.step(), at the end of an "
-                          "epoch, expected once for each: where the scheduler goes by epochs, "
-                          "job.prepare(..., scheduler_per=\"epoch\")")
-        self._last_loop, self._last_calls = loop, self.optimizer.calls
-        self._has_stepped_within = self._has_stepped_within or loop is not None
-        self.optimizer.show_rate(self._next_step())
+        """epoch: as with torch, the number of the step or epoch that follows."""
+        if not (self._engine.is_final or self._engine.is_over):
+            self._check(epoch)
+        self._last_loop, self._last_calls, self._is_called = self._loop(), self.optimizer.calls, True
+        self.optimizer.show_rate(self._engine.next_step)
+
+    def _check(self, epoch: Any) -> None:
+        calls = self.optimizer.calls - self._last_calls
+        if epoch is not None:
+            is_behind = calls == 0 and epoch < self.last_epoch  # as of a worker that comes late
+            if epoch != self.last_epoch and not is_behind:
+                raise Refused(f"scheduler.step({shown(epoch)}) was called before {self._per} {self.last_epoch} of the "
+                              f"job, {self._expected}")
+        elif self.optimizer.calls == 0 and (self._loop() == 0 or self._engine.begun > 0):
+            raise Refused("scheduler.step() was called before the first optimizer.step(), where PyTorch skips the "
+                          f"first learning rate, {self._expected}")
+        elif self._loop() == self._last_loop and (calls == 0 or self._per == "epoch"):
+            raise Refused(f"scheduler.step() was called twice for one {self._per}, {self._expected}")
+
+    @property
+    def _expected(self) -> str:
+        when, other = (("each optimizer.step()", "epoch") if self._per == "step" else
+                       ("the batches of each epoch", "step"))
+        return (f"expected scheduler.step() once behind {when}, as the servers have the rates of the whole job; where "
+                f"the scheduler goes by {other}s: job.prepare(..., scheduler_per=\"{other}\")")
+
+    @property
+    def last_epoch(self) -> int:
+        """As torch's: the number of the step or epoch that follows."""
+        return self.optimizer.place_of(self._engine.next_step)
+
+    @property
+    def base_lrs(self) -> List[float]:
+        return self.optimizer.base_lrs
 
     def get_last_lr(self) -> List[float]:
         return [group["lr"] for group in self.optimizer.param_groups]

@@ -65,6 +65,8 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         counts = engine.weight_of(weight)
         if counts > 0 and engine.work.rank == 0:  # one warning in a job
             missing.note(engine.work)
+        if returned is not None and counts > 0:
+            returned.note()
         factor = scale * engine.factor_of(counts)
         is_empty = counts <= 0  # the mean over nothing is no number
         if early is not None:
@@ -99,9 +101,9 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         prepared.watch = hints.GradientWatch([entry.tensor for entry in layout.parameters])
     early = Overlap(layout, engine) if overlap else None
     batches.connect(engine, job._limit, begin, put_back)
+    returned = None if scheduler is None else Scheduler(prepared, engine, scheduler_per, lambda: job._loops)
     result = (model, prepared, batches)
-    return result if scheduler is None else result + (
-        Scheduler(prepared, lambda: engine.next_step, scheduler_per, lambda: batches.loop),)
+    return result if returned is None else result + (returned,)
 
 
 def _check(job: Any, model: Any, optimizer: Any, scheduler: Any, loss: str, scheduler_per: str,

@@ -283,31 +283,95 @@ job.prepare(model, optimizer, loader, Other())
 job.prepare(model, optimizer, loader, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer))
 """)
 
-    def test_a_scheduler_that_is_stepped_for_something_else(self):
+    def test_a_scheduler_that_is_stepped_otherwise(self):
         loop = """
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 2)
 model, optimizer, loader, scheduler = job.prepare(model, optimizer, loader, scheduler, scheduler_per=%r)
 for epoch in job.epochs():
     for a, b in loader:
         optimizer.zero_grad()
-        compute(a, b)
+        F.cross_entropy(model(a), b).backward()
         optimizer.step()
 """
-        self.refuses('once for 3 calls of optimizer.step(), at the end of an epoch, expected once for each: where the '
-                     'scheduler goes by epochs, job.prepare(..., scheduler_per="epoch")',
-                     loop % "step" + "    scheduler.step()\n")
-        self.refuses("for several batches of one epoch", loop % "epoch" + "        scheduler.step()\n")
-        # First of all in an epoch, or in its last batch.
-        first = loop.replace("    for a", "    scheduler.step()\n    for a")
-        self.refuses('scheduler_per="epoch"', first % "step")
-        self.passes(first % "epoch")
-        self.passes(loop % "epoch" + "        if job.step % 3 == 2: scheduler.step()\n")
-        # As with torch, before the optimizer; not for each batch; one batch an epoch; behind epochs without any.
-        self.passes((loop % "step").replace("        optimizer.step()", "        scheduler.step(); optimizer.step()"))
-        self.passes(loop % "step" + "        if job.step != 1: scheduler.step()\n    scheduler.step()\n")
-        self.passes((loop % "step").replace("for a, b in loader", "for a, b in [next(batches := iter(loader))]")
-                    + "    scheduler.step()\n")
-        self.passes((loop % "epoch").replace("job.epochs()", "range(9)") + "    scheduler.step()\n")
+        step, epoch = loop % "step", loop % "epoch"
+        within, behind = "        scheduler.step()\n", "    scheduler.step()\n"
+        expected = ("expected scheduler.step() once behind %s, as the servers have the rates of the whole job; where "
+                    "the scheduler goes by %ss: job.prepare(..., scheduler_per=\"%s\")")
+        by_step = expected % ("each optimizer.step()", "epoch", "epoch")
+        by_epoch = expected % ("the batches of each epoch", "step", "step")
+        first = ("scheduler.step() was called before the first optimizer.step(), where PyTorch skips the first learning "
+                 "rate")
+        cases = [
+            # Never, once an epoch, for every second step, too late.
+            *((f"scheduler.step() was not called for step 0 of the job, {by_step}", text) for text in
+              (step, step + behind, step + "        if job.step % 2: scheduler.step()\n")),
+            (f"scheduler.step() was not called for step 1 of the job, {by_step}",
+             step + "        if job.step != 1: scheduler.step()\n"),
+            (f"scheduler.step() was not called for epoch 0 of the job, {by_epoch}", epoch),
+            # Twice.
+            (f"scheduler.step() was called twice for one step, {by_step}", step + 2 * within),
+            (f"scheduler.step() was called twice for one step, {by_step}", step + within + behind),
+            *((f"scheduler.step() was called twice for one epoch, {by_epoch}", text) for text in
+              (epoch + within, epoch + 2 * behind,
+               epoch + "        if job.step == 1: scheduler.step()\n" + behind)),
+            # Before the optimizer's.
+            (f"{first}, {by_step}", step.replace("        optimizer.step", within + "        optimizer.step")),
+            (f"{first}, {by_epoch}", epoch.replace("    for a", behind + "    for a")),
+            (f"{first}, {by_step}", step.replace("for epoch", "scheduler.step()\nfor epoch")),
+            # To another place than the one that follows.
+            (f"scheduler.step(0.5) was called before step 1 of the job, {by_step}",
+             step + within.replace("()", "(0.5)")),
+            (f"scheduler.step(0) was called before epoch 1 of the job, {by_epoch}",
+             epoch + behind.replace("()", "(0)")),
+            *(("", text) for text in (
+                step + within, epoch + behind, step + within.replace("()", "(scheduler.last_epoch)"),
+                step + within.replace("()", "(job.step + 1)"), epoch + behind.replace("()", "(epoch + 1)"),
+                epoch.replace("    for a", "    scheduler.step(epoch)\n    for a"),
+                # Within the last batch; one batch an epoch; behind epochs without any.
+                epoch + "        if job.step % 3 == 2: scheduler.step()\n",
+                step.replace("for a, b in loader", "for a, b in [next(batches := iter(loader))]") + behind,
+                epoch.replace("job.epochs()", "range(9)") + behind,
+                # For the step that is left out, and for the last one, no rate follows.
+                step.replace("        optimizer.step()", "        optimizer.step(weight=int(job.step != 2))")
+                + "        if job.step not in (2, 5): scheduler.step()\n")),
+            # Of several micro-batches of a step, all or those that others leave.
+            *(("", parts + text) for parts in ("parts = 4", "parts = 4; os.environ['FAKE_WORKERS'] = '2'")
+              for text in (step + within, epoch + behind)),
+            (f"scheduler.step() was not called for step 0 of the job, {by_step}",
+             "parts = 2" + step + "        if job._engine.work.leaf == 1: scheduler.step()\n"),
+        ]
+        output = self.passes(f"cases = {[text for _, text in cases]!r}\n" + """
+import os
+all_samples = loader
+for text in cases:
+    os.environ["FAKE_WORKERS"], parts = "1", 1
+    setting, line, rest = text.partition("\\n")
+    exec(setting)
+    loader, model = all_samples, nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    job = rubato.join(epochs=2, name="case", train={"micro_batches": parts})
+    try:
+        exec(rest)
+        print()
+    except rubato.Refused as error:
+        print(error)
+    rubato.job.close_all()
+""")
+        for (sentence, text), found in zip(cases, output.split("\n")):
+            self.assertEqual(found, sentence, text)
+
+    def test_a_scheduler_shows_where_it_is(self):
+        output = self.passes("""
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+model, optimizer, loader, scheduler = job.prepare(model, optimizer, loader, scheduler, scheduler_per="epoch")
+for epoch in job.epochs():
+    for a, b in loader:
+        compute(a, b)
+        optimizer.step()
+    scheduler.step()
+    print(scheduler.last_epoch, scheduler.base_lrs)
+""")
+        self.assertEqual(output, "1 [0.1]\n2 [0.1]\n")
 
     def test_a_scheduler_of_momenta(self):
         self.refuses("changes momentum", """
