@@ -91,7 +91,7 @@ class Layout:
         self._kept = [entry.tensor.data for entry in self.constants]  # where their values lie
         self._kept_versions = _versions_of(self.constants)
         self._has_warned_of_constants = False
-        self._sums: Optional[List[float]] = None  # of the parameters' values, while the first micro-batch is at hand
+        self._sums: Optional[List[str]] = None  # of the parameters' values, while the first micro-batch is at hand
         self._has_watched = False  # that micro-batch
         self._has_loaded = False
         self._has_warned = False
@@ -298,11 +298,8 @@ class Layout:
             warn(f"{changed}, which the optimizer does not train, was changed in place: each worker changes its own, "
                  "and a checkpoint has none")
 
-    def _sum_up(self) -> List[float]:
-        # By pieces, since torch makes a float64 of all that it sums up.
-        return [sum(float(piece.sum(dtype=torch.float64)) for piece in tensor.detach().flatten().split(_PIECE))
-                if tensor.is_contiguous() else float(tensor.detach().sum(dtype=torch.float64))
-                for tensor in self._trainable]
+    def _sum_up(self) -> List[str]:
+        return [sums_of(tensor) for tensor in self._trainable]
 
     def _check_memory(self) -> None:
         """Raises Refused if a tensor that lay in the vector lies elsewhere, where no new values arrive, or another
@@ -329,7 +326,7 @@ class Layout:
         now = self._sum_up() if before else []
         return next((entry.name for i, entry in enumerate(self.parameters)
                      if entry.tensor._version != self._versions[i]
-                     or before and repr(now[i]) != repr(before[i])), None)  # nan, too
+                     or before and now[i] != before[i]), None)
 
     def gradient(self, worker: Worker, work: Work) -> staging.Flat:
         """Where the gradient of `work` is to be written."""
@@ -412,6 +409,15 @@ class Layout:
             parameters.append(parameter)
         constants = [{"name": entry.name, "digest": of_tensor(entry.tensor)} for entry in self.constants]
         return {"parameters": parameters, "constants": constants}
+
+
+def sums_of(tensor: torch.Tensor) -> str:
+    """By which writes to its `.data` show, of which torch counts no version. A text, as nan is to equal nan."""
+    # By pieces, since torch makes a float64 of all that it sums up.
+    pieces = tensor.detach().flatten().split(_PIECE) if tensor.is_contiguous() else (tensor.detach(),)
+    # Of a layer's gradient the sum may well be 0, as behind a softmax.
+    return repr([(float(piece.sum(dtype=torch.float64)), float(piece.abs().sum(dtype=torch.float64)))
+                 for piece in pieces])
 
 
 def _versions_of(entries: List[Entry]) -> List[int]:

@@ -130,6 +130,10 @@ def fail(gradient):
                      "compute(a, b); nn.utils.clip_grad_norm_(model.parameters(), 0.1); optimizer.step()")
         self.refused("was changed between backward and optimizer.step()",
                      "compute(a, b); optimizer.zero_grad(); optimizer.step()")
+        # Of which torch counts no version.
+        for change in "p.grad.data.mul_(0.5)", "p.grad.data.clamp_(-0.01, 0.01)":
+            self.refused("was changed between backward and optimizer.step()",
+                         f"compute(a, b); [{change} for p in model.parameters()]; optimizer.step()")
 
 
 run_cases()
