@@ -63,6 +63,7 @@ class Job(server.Commands):
         self._engine: Optional[Engine] = None
         self._layout: Any = None
         self._model: Any = None
+        self._others: Any = None  # optimizers of the script
         self._loops = 0  # of the loader
         self._epoch: Optional[int] = None  # that epochs() has given
         self._evaluating = False
@@ -370,6 +371,8 @@ class Job(server.Commands):
         engine, worker, servers = self._engine, self._worker, self._servers
         if self._layout is not None:
             self._layout.give_back()
+        if self._others is not None:
+            self._others.close()
         if engine is not None:
             engine.close()
         elif worker is not None:

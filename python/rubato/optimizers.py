@@ -45,6 +45,9 @@ def to_settings(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, A
            for state in optimizer.state.values()):
         raise Refused(f"the {kind.__name__} has made steps already, expected one that has not: the servers begin with "
                       "fresh slots")
+    if any(getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post")):
+        raise Refused(f"the {kind.__name__} has hooks of its step(), expected none: its steps are the servers', of which "
+                      "the new parameters come with the next batch")
     groups = optimizer.param_groups
     if kind is torch.optim.Adam and groups[0].get("decoupled_weight_decay"):
         name = "adamw"

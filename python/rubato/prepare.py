@@ -14,6 +14,7 @@ from .layout import Layout
 from .length import total_steps
 from .loader import Loader
 from .optimizers import Optimizer, Scheduler, factors, skipped, to_settings
+from .others import Others
 from .overlap import Overlap
 from .sampler import Order, check_order
 
@@ -100,6 +101,8 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     if not overlap:  # which refuses what is watched for
         prepared.watch = hints.GradientWatch([entry.tensor for entry in layout.parameters])
     early = Overlap(layout, engine) if overlap else None
+    job._others = Others({id(entry.tensor): entry.name for entry in layout.parameters + layout.constants},
+                         lambda: not (engine.is_final or engine.is_over or job._evaluating))
     batches.connect(engine, job._limit, begin, put_back)
     returned = None if scheduler is None else Scheduler(prepared, engine, scheduler_per, lambda: job._loops)
     result = (model, prepared, batches)

@@ -632,11 +632,29 @@ def compute(a, b):
         optimizer.found_inf = torch.tensor(0.0)
 """
         twice = "        compute(a, b)\n"
-        for text, times in ((LOOP + clip + step, 1), (LOOP + step, 0), (scaler + LOOP + unscale + step, 0),
+        data = "        for p in model.parameters(): p.grad.data.mul_(0.5)\n"  # of which torch counts no version
+        for text, times in ((LOOP + clip + step, 1), (LOOP + data + step, 1), (LOOP + step, 0), (scaler + LOOP + unscale + step, 0),
                             (LOOP + twice + step, 0), (LOOP.replace("loader)", "loader, overlap=True)", 1) + step, 0)):
             code, _, errors = self.run_script(text)
             self.assertEqual(code, 0, errors)
             self.assertEqual(errors.count("in place of clip_grad_norm_"), times, errors)
+
+    def test_another_optimizer_that_makes_steps_is_warned_of_once(self):
+        own = """
+other = nn.Linear(2, 2)
+local = torch.optim.Adam(other.parameters())
+def step():
+    local.zero_grad()
+    other(torch.ones(1, 2)).sum().backward()
+    local.step()
+step()
+"""
+        for text, times in (("        optimizer.step()\n        step()\n", 1),
+                            ("        optimizer.step()\n    job.evaluate(torch.enable_grad()(step))\nstep()\n", 0)):
+            code, _, errors = self.run_script(own + LOOP + text)
+            self.assertEqual(code, 0, errors)
+            self.assertEqual(errors.count("the step of another Adam than job.prepare was given is called: each worker "
+                                          "trains its parameters by itself"), times, errors)
 
     def test_who_looks_for_torchruns_group_is_told_why(self):
         # As accelerate does where it finds LOCAL_RANK.

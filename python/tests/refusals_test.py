@@ -212,9 +212,24 @@ for name in ("Adadelta", "Adamax", "ASGD", "LBFGS", "NAdam", "RAdam", "Rprop"):
         self.assertEqual(output.split(), ["True"] * 7)
 
     def test_a_second_optimizer_that_is_not_prepared(self):
-        self.refuses("weight was changed in place", "other = torch.optim.Adam([model.weight])\n" + LOOP + """
-        other.step()
+        sentence = "the step of another %s was called, which has weight of the model, expected none but of the optimizer"
+        for kind, text in (("Adam", "        other.step()\n        optimizer.step()\n"),
+                           ("SGD", "        optimizer.step()\n        other.step()\n")):
+            self.refuses(sentence % kind, f"other = torch.optim.{kind}([model.weight], lr=0.1)\n" + LOOP + text)
+        # Which the optimizer does not have, and which has no gradient any more.
+        self.refuses(sentence % "SGD", "given, optimizer = optimizer, torch.optim.SGD([model.bias], lr=0.1)\n" + LOOP + """
         optimizer.step()
+        given.step()
+""")
+
+    def test_hooks_of_an_optimizer(self):
+        for when in "pre", "post":
+            self.refuses("the SGD has hooks of its step(), expected none", f"""
+if hasattr(optimizer, "register_step_{when}_hook"):
+    optimizer.register_step_{when}_hook(lambda *_: None)
+else:  # before torch 2
+    optimizer._optimizer_step_{when}_hooks = {{1: lambda *_: None}}
+job.prepare(model, optimizer, loader)
 """)
 
     def test_an_optimizer_that_has_made_steps(self):
@@ -299,8 +314,8 @@ for epoch in job.epochs():
                     "the scheduler goes by %ss: job.prepare(..., scheduler_per=\"%s\")")
         by_step = expected % ("each optimizer.step()", "epoch", "epoch")
         by_epoch = expected % ("the batches of each epoch", "step", "step")
-        first = ("scheduler.step() was called before the first optimizer.step(), where PyTorch skips the first learning "
-                 "rate")
+        first = ("scheduler.step() was called before the first optimizer.step(), where PyTorch skips the first "
+                 "learning rate")
         cases = [
             # Never, once an epoch, for every second step, too late.
             *((f"scheduler.step() was not called for step 0 of the job, {by_step}", text) for text in
