@@ -54,6 +54,10 @@ class Job(server.Commands):
             self._given = _given(job, epochs, settings)
             _check_end(self._given)
         else:
+            if _trained or any(job._has_trained for job in _open):
+                raise Refused("rubato.join was called for a second training of one script, expected one in each job: "
+                              "another job for each, such as a fold, one after the other; its script may load what the "
+                              "job.save of the one before has written")
             tell_by_exit_code()
             _print_by_lines()
             _check_names({**(job if isinstance(job, dict) else {}), **settings})
@@ -363,11 +367,18 @@ class Job(server.Commands):
         finally:
             self._release()
 
+    @property
+    def _has_trained(self) -> bool:
+        """In a job that others have started."""
+        return self._file is not None and self._engine is not None and self._engine.begun > 0
+
     def _release(self) -> None:
         """At the job's end, or the script's: its processes end, and a handler of signals."""
         if self not in _open:
             return
         _open.remove(self)
+        if self._has_trained:
+            _trained.append(self._file)
         engine, worker, servers = self._engine, self._worker, self._servers
         if self._layout is not None:
             self._layout.give_back()
@@ -388,6 +399,7 @@ class Job(server.Commands):
 
 
 _open: List[Job] = []  # that have begun, and have not ended, in this process
+_trained: List[Optional[str]] = []  # files of those that others have started, in which it has trained
 
 
 @atexit.register

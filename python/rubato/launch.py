@@ -45,14 +45,26 @@ class Run(server.Commands):
                 return False
         self._servers.end(at_once=failed is not None)
         if failed is not None:
-            code = self._processes[failed].exitcode
-            log = self.run / "logs" / f"worker-{failed}.log"
-            text = log.read_text(errors="replace").strip() if log.exists() else "it has not begun"
-            lines = text.splitlines() or [f"see {log}"]
-            words = self._servers.last_words() if has_begun else ""  # else of the end that they were told
-            raise Ended(words or f"worker {failed} ended with exit code {code}: {lines[-1]}", code)
+            raise self._ended(failed, has_begun)
         self._servers.warnings.tell()
         return True
+
+    def _ended(self, failed: int, has_begun: bool) -> Ended:
+        """By what a worker says, the first of which that was seen; by the servers' words where all have only heard of
+        the end, and it is not this one that was told to the servers."""
+        ranks = [failed, *(i for i, process in enumerate(self._processes) if process.exitcode and i != failed)]
+        lines = {rank: self._last_line(rank) for rank in ranks}
+        rank = next((rank for rank in ranks if not lines[rank].startswith("rubato.errors.Ended")), failed)
+        words = ""
+        if has_begun and lines[rank].startswith("rubato.errors.Ended"):
+            words = self._servers.last_words()
+        code = self._processes[rank].exitcode
+        return Ended(words or f"worker {rank} ended with exit code {code}: {lines[rank]}", code)
+
+    def _last_line(self, rank: int) -> str:
+        log = self.run / "logs" / f"worker-{rank}.log"
+        text = log.read_text(errors="replace").strip() if log.exists() else "it has not begun"
+        return (text.splitlines() or [f"see {log}"])[-1]
 
     def _has_begun(self) -> bool:
         """The training, in which the others can go on without one."""

@@ -298,6 +298,13 @@ class EndingsTest(WithPrograms):
         self.assertEqual(code, 0, printed)
         self.assertIn("came to its end", printed)
 
+    def test_a_second_training_of_one_script_is_refused(self):
+        text = FAILING + FAILING[FAILING.index("job = "):]
+        code, printed = self.train_text(text.replace("FAILS", "pass"))
+        self.assertEqual(code, 2, printed)
+        self.assertIn("rubato.errors.Refused: rubato.join was called for a second training of one script, expected one "
+                      "in each job", printed)
+
     def test_a_script_that_could_not_begin_is_told_what_to_look_for(self):
         for text, script, sentence in (
                 ("", "elsewhere/train.py", "`script` is relative to the folder in which `rubato train` runs"),
@@ -696,6 +703,18 @@ except rubato.Ended as error:
     print(error)
 """)
         self.assertEqual(lines, ["worker 1 ended with exit code 1: OSError: no such disk"])
+
+    def test_what_a_notebooks_workers_refuse_is_told(self):
+        lines = self.run_text(NOTEBOOK[:NOTEBOOK.index("while run.status")].replace(
+            "model(x).sum().backward()", "pass").replace("optimizer.step()", "optimizer.step(); optimizer.step()") + """
+try:
+    run.wait()
+except rubato.Ended as error:
+    print(error)
+""")
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], r"^worker [01] ended with exit code 1: rubato\.errors\.Refused: optimizer\.step\(\) "
+                                   "was called twice for one micro-batch")
 
     def test_a_script_that_the_processes_it_launches_import_anew(self):
         (self.folder / "launch.py").write_text(NOTEBOOK[:NOTEBOOK.index("while run.status")].replace(
