@@ -43,6 +43,7 @@ class Layout:
         self.constants: List[Entry] = []  # parameters that are not trained, and in no vector
         self.frozen: List[Entry] = []  # those of them that the optimizer has
         self._normalising: List[Any] = []
+        self._norms: List[str] = []  # their names
         self._buffers: List[Any] = []  # of triples (their layer, name, tensor): averages
         self.values = 0
         averages: List[Any] = []
@@ -54,6 +55,7 @@ class Layout:
                 if parameter is not None and id(parameter) not in seen:
                     seen.add(id(parameter))
                     if parameter.requires_grad and id(parameter) in optimized:
+                        _check_embedding(prefix, module)
                         self._add(where + name, parameter, 0)
                     else:
                         _check_shape(where + name, parameter)
@@ -66,6 +68,7 @@ class Layout:
                                   "servers average with a fixed momentum")
                 if module.momentum > 0:
                     self._normalising.append(module)
+                    self._norms.append(prefix or type(module).__name__)
                     for name in ("running_mean", "running_var"):
                         tensor = getattr(module, name)
                         averages.append((where + name, tensor, module.momentum))
@@ -153,7 +156,10 @@ class Layout:
 
     def begin_batch(self) -> None:
         """Until end_batch normalising layers measure: what was before counts for nothing."""
-        for module in self._normalising:
+        for name, module, momentum in zip(self._norms, self._normalising, self._momenta):
+            if module.momentum != momentum:
+                raise Refused(f"{name}: momentum was changed from {momentum} to {module.momentum} after job.prepare, "
+                              "expected it as it was: the servers average with it")
             module.momentum = 1.0
         if not self._has_counted:
             self._counts = [_batches_of(module) for module in self._normalising]
@@ -448,6 +454,13 @@ def _check_module(name: str, module: torch.nn.Module) -> None:
                       "take the place of all-reduce")
     if getattr(module, "sparse", False) and isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
         raise Refused(f"{name} has sparse=True, expected dense gradients: make the embedding with sparse=False")
+
+
+def _check_embedding(name: str, module: torch.nn.Module) -> None:
+    """Of one that is trained."""
+    if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.max_norm is not None:
+        raise Refused(f"{name} has max_norm={module.max_norm}, by which forward changes its weight, expected None: the "
+                      "servers hold the parameters, and the change would be lost")
 
 
 def same_settings(a: Any, b: Any) -> bool:

@@ -46,8 +46,8 @@ def to_settings(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, A
         raise Refused(f"the {kind.__name__} has made steps already, expected one that has not: the servers begin with "
                       "fresh slots")
     if any(getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post")):
-        raise Refused(f"the {kind.__name__} has hooks of its step(), expected none: its steps are the servers', of which "
-                      "the new parameters come with the next batch")
+        raise Refused(f"the {kind.__name__} has hooks of its step(), expected none: its steps are the servers', of "
+                      "which the new parameters come with the next batch")
     groups = optimizer.param_groups
     if kind is torch.optim.Adam and groups[0].get("decoupled_weight_decay"):
         name = "adamw"
@@ -150,7 +150,8 @@ def _check_unchanged(optimizer: torch.optim.Optimizer, settings: List[Dict[str, 
             if found is not value and not same_settings(found, value):
                 raise Refused(f"{name} of {what} was changed from {value} to {found}, expected it as it was: the "
                               "servers have the settings of the whole job, a scheduler is given to job.prepare, and "
-                              "the one that job.prepare returns is stepped")
+                              "the one that job.prepare returns is stepped (ReduceLROnPlateau, which decides by what "
+                              "is measured, can be neither)")
 
 
 class _State(Dict[str, Any]):

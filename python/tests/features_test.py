@@ -633,7 +633,8 @@ def compute(a, b):
 """
         twice = "        compute(a, b)\n"
         data = "        for p in model.parameters(): p.grad.data.mul_(0.5)\n"  # of which torch counts no version
-        for text, times in ((LOOP + clip + step, 1), (LOOP + data + step, 1), (LOOP + step, 0), (scaler + LOOP + unscale + step, 0),
+        for text, times in ((LOOP + clip + step, 1), (LOOP + data + step, 1), (LOOP + step, 0),
+                            (scaler + LOOP + unscale + step, 0),
                             (LOOP + twice + step, 0), (LOOP.replace("loader)", "loader, overlap=True)", 1) + step, 0)):
             code, _, errors = self.run_script(text)
             self.assertEqual(code, 0, errors)

@@ -179,6 +179,10 @@ next(iter(loader))
         self.refuses("lr of the optimizer was changed", LOOP.replace("for epoch", """
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
 for epoch""") + "        optimizer.step()\n        scheduler.step()\n")
+        self.refuses("(ReduceLROnPlateau, which decides by what is measured, can be neither)", """
+scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+""" + LOOP.replace("loader)\n", "loader)\nscheduler.optimizer = optimizer\n", 1)
+                     + "        optimizer.step()\n        scheduler.step(1)\n")
 
     def test_a_scheduler_that_is_not_given(self):
         scheduler = "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n"
@@ -212,12 +216,13 @@ for name in ("Adadelta", "Adamax", "ASGD", "LBFGS", "NAdam", "RAdam", "Rprop"):
         self.assertEqual(output.split(), ["True"] * 7)
 
     def test_a_second_optimizer_that_is_not_prepared(self):
-        sentence = "the step of another %s was called, which has weight of the model, expected none but of the optimizer"
+        sentence = "the step of another %s was called, which has weight of the model, expected none but of"
         for kind, text in (("Adam", "        other.step()\n        optimizer.step()\n"),
                            ("SGD", "        optimizer.step()\n        other.step()\n")):
             self.refuses(sentence % kind, f"other = torch.optim.{kind}([model.weight], lr=0.1)\n" + LOOP + text)
         # Which the optimizer does not have, and which has no gradient any more.
-        self.refuses(sentence % "SGD", "given, optimizer = optimizer, torch.optim.SGD([model.bias], lr=0.1)\n" + LOOP + """
+        given = "given, optimizer = optimizer, torch.optim.SGD([model.bias], lr=0.1)\n"
+        self.refuses(sentence % "SGD", given + LOOP + """
         optimizer.step()
         given.step()
 """)
@@ -578,6 +583,25 @@ for a, b in loader:
 model = nn.ParameterList([nn.Parameter(torch.zeros(2, dtype=torch.complex64))])
 job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
 """)
+
+    def test_an_embedding_with_a_bound(self):
+        self.refuses("0 has max_norm=0.5, by which forward changes its weight, expected None", """
+model = nn.Sequential(nn.Embedding(3, 4, max_norm=0.5), nn.Linear(4, 2))
+job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
+""")
+        self.passes("""
+model = nn.Sequential(nn.Embedding(3, 4, max_norm=0.5), nn.Linear(4, 2))
+model[0].requires_grad_(False)
+job.prepare(model, torch.optim.SGD(model[1].parameters(), lr=0.1), loader)
+""")
+
+    def test_a_momentum_of_batch_norm_that_is_changed(self):
+        text = """
+model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""" + LOOP + "        optimizer.step()\n    model[1].momentum = %s\n"
+        self.refuses("1: momentum was changed from 0.1 to 0.5 after job.prepare, expected it as it was", text % "0.5")
+        self.passes(text % "0.1")
 
     def test_batch_norm_without_a_momentum(self):
         self.refuses("momentum=None", """
