@@ -2,6 +2,7 @@
 
 import collections
 import signal
+import sys
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -78,6 +79,7 @@ class _Plan:
         self._places = places
         self.room = room
         self._announced: Deque[Place] = collections.deque()
+        self.limit = sys.maxsize  # the epoch up to whose end announced batches are read
         self.urgent: Optional[Place] = None
         self.asked: Deque[Optional[Place]] = collections.deque()  # and not fetched yet; None: nothing
 
@@ -97,12 +99,17 @@ class _Plan:
         while len(self._announced) > self.room:  # more than are ever read ahead
             self._announced.popleft()
 
+    def note_wanted(self, place: Place) -> None:
+        """The script gets it next, so it need not be read ahead, nor what was before it."""
+        while self._announced and self._announced[0] <= place:
+            self._announced.popleft()
+
     def next(self) -> Optional[Place]:
         """The next batch to read; None if none is known."""
         if self.urgent is not None:
             place, self.urgent = self.urgent, None
             return place
-        while self._announced:
+        while self._announced and self._announced[0][0] <= self.limit:
             place = self._announced.popleft()
             if place not in self.asked:
                 return place
@@ -145,10 +152,12 @@ class Loader:
         self._order = order
         self._engine: Optional[Engine] = None
         self._limit: Callable[[], int] = lambda: 0
-        self._batches: Optional[Iterator[Any]] = None
+        # Loader processes that outlive a loop see nothing of what the script does to the data set, as in torch.
+        self._is_persistent: bool = loader.num_workers > 0 and loader.persistent_workers
+        self._batches: Optional[Iterator[Any]] = None  # of loader processes
         self._loops = 0
         self.loop: Optional[int] = None  # the number of the loop over it that is running
-        self._fetched: Dict[Place, Any] = {}  # by loader processes, ahead of their turn
+        self._fetched: Dict[Place, Any] = {}  # ahead of their turn
         self._micro: int = self.batch_size
 
     def use_batch(self, batch: int, micro_batches: int) -> None:
@@ -163,22 +172,25 @@ class Loader:
         if self.samples == 0:
             raise Refused(f"the data set has {len(self.dataset)} samples, expected those of one batch at least")
 
-    def start(self, seed: int) -> None:
-        """Starts loader processes, which live as long as the job."""
+    def use_seed(self, seed: int) -> None:
+        """Of the job."""
         loader = self._from
-        places = Places(len(self.dataset), seed, self._order)
-        samples = _Samples(self.dataset, seed, draws=not _is_plain(self.dataset))
-        collate = _Collate(loader.collate_fn, seed)
-        self._places, self._samples, self._collate = places, samples, collate
+        self._places = Places(len(self.dataset), seed, self._order)
+        self._samples = _Samples(self.dataset, seed, draws=not _is_plain(self.dataset))
+        self._collate = _Collate(loader.collate_fn, seed)
         self._tensors = _tensors_of(self.dataset, loader.collate_fn)
         self.ahead = loader.num_workers * loader.prefetch_factor if loader.num_workers > 0 else 0
         self._room = max(2, 2 * self.ahead)  # of batches that were fetched before their turn
-        self._plan = _Plan(places, max(self._room, 64))
-        if loader.num_workers > 0:
-            self._batches = iter(data.DataLoader(
-                samples, batch_sampler=_AsSampler(self._plan), num_workers=loader.num_workers, collate_fn=collate,
-                pin_memory=loader.pin_memory, timeout=loader.timeout, worker_init_fn=_Begin(loader.worker_init_fn),
-                multiprocessing_context=loader.multiprocessing_context, prefetch_factor=loader.prefetch_factor))
+        self._plan = _Plan(self._places, max(self._room, 64))
+
+    def _start(self) -> Iterator[Any]:
+        """Starts loader processes, which live as long as the loop, or the job if they are persistent."""
+        loader = self._from
+        return iter(data.DataLoader(
+            self._samples, batch_sampler=_AsSampler(self._plan), num_workers=loader.num_workers,
+            collate_fn=self._collate, pin_memory=loader.pin_memory, timeout=loader.timeout,
+            worker_init_fn=_Begin(loader.worker_init_fn), multiprocessing_context=loader.multiprocessing_context,
+            prefetch_factor=loader.prefetch_factor))
 
     def connect(self, engine: Engine, limit: Callable[[], int], begin: Callable[[], None],
                 put_back: Callable[[], None]) -> None:
@@ -206,11 +218,14 @@ class Loader:
         if engine is None:
             raise Refused("the loader is of a job that has not begun")
         limit = self._limit()
+        self._forget()
+        if not self._is_persistent:
+            self._plan.limit = limit
         self._loops += 1
         loop = self.loop = self._loops
         try:
             while True:
-                if engine.ask() and self._batches is None:
+                if engine.ask() and self.ahead == 0:
                     self._read_ahead()
                 work = engine.advance()
                 if work is not None:
@@ -218,6 +233,7 @@ class Loader:
                 engine.ahead.clear()
                 if work is None or work.epoch > limit:
                     return
+                self._plan.note_wanted(_place(work))
                 batch = self._fetch(_place(work))
                 self._begin()
                 try:
@@ -228,14 +244,24 @@ class Loader:
         finally:
             if self.loop == loop:  # else another has begun before this one was given up
                 self.loop = None
+                self._forget()
+
+    def _forget(self) -> None:
+        """What has been read ahead, and loader processes: before the next loop the script may change the data set."""
+        if not self._is_persistent:
+            self._batches = None
+            self._plan.asked.clear()
+            self._fetched.clear()
 
     def _fetch(self, place: Place) -> Any:
         if place in self._fetched:
             return self._fetched.pop(place)
-        if self._batches is None:
+        if self.ahead == 0:
             return self._read(place)
         if place not in self._plan.asked:
             self._plan.urgent = place
+        if self._batches is None:
+            self._batches = self._start()
         while True:
             try:
                 of, batch = next(self._batches)

@@ -46,7 +46,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     if clip_grad_norm is not None:
         settings["clip_grad_norm"] = float(clip_grad_norm)
 
-    batches.start(int(worker.job.get("seed", 0)))
+    batches.use_seed(int(worker.job.get("seed", 0)))
     layout.move_to(worker.make_memory(layout.values))
     worker.on_lent, worker.on_taken_back = layout.pin_lent, layout.unpin_lent
     worker.register({**layout.to_proto(), "optimizer": settings}, batches.samples, digest(batches.dataset, order),

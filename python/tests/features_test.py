@@ -274,6 +274,65 @@ loader = DataLoader(KIND, batch_size=8, shuffle=True, num_workers=%d, collate_fn
             for processes in 1, 2:
                 self.assertEqual(self.passes(text.replace("KIND", kind) % processes), here)
 
+    def test_a_data_set_that_changes_between_epochs_is_read_as_torch_reads_it(self):
+        text = """
+class Own(torch.utils.data.Dataset):
+    def __init__(self): self.tensors = torch.zeros(1),
+    def __len__(self): return 20
+    def __getitem__(self, index): return 100 * self.tensors[0][0] + index, 0
+dataset = KIND
+settings = dict(batch_size=8, SETTINGS)
+def change(epoch): dataset.tensors[0].copy_(dataset.tensors[0] + epoch)
+loader = DataLoader(dataset, **settings)
+for epoch in range(2):
+    change(epoch)
+    for a, b in loader: print(*a.flatten().tolist())
+change(-1)
+loader = DataLoader(dataset, **settings)
+""" + LOOP.replace("    for a, b", "    change(epoch)\n    for a, b").replace(
+            "compute(a, b)", "print(*a.flatten().tolist()); compute(x, y)") + "        optimizer.step()\n"
+        for kind, settings in (("TensorDataset(torch.arange(20.0), y)", ""), ("Own()", "num_workers=0"),
+                               ("Own()", "num_workers=2"), ("Own()", "num_workers=2, persistent_workers=True")):
+            with self.subTest(kind, settings=settings):
+                lines = self.passes(text.replace("KIND", kind).replace("SETTINGS", settings)).splitlines()
+                self.assertEqual(lines[6:], lines[:6])
+                self.assertEqual(lines[:3] == lines[3:6], "persistent" in settings)
+
+    def test_nothing_of_an_epoch_is_read_before_its_loop(self):
+        output = self.passes("""
+class Own(TensorDataset):
+    def __getitem__(self, index):
+        read.append(index)
+        return super().__getitem__(index)
+read = []
+loader = DataLoader(Own(x, y), batch_size=8)
+""" + LOOP + """
+        optimizer.step()
+    print(len(read))
+""")
+        self.assertEqual(output.split(), ["20", "40"])
+
+    def test_what_is_left_of_an_epoch_is_read_as_it_is_when_the_next_loop_begins(self):
+        text = """
+class Own(torch.utils.data.Dataset):
+    change = 0
+    def __len__(self): return 20
+    def __getitem__(self, index): return self.change + index, 0
+dataset = Own()
+loader = DataLoader(dataset, batch_size=4, num_workers=%d)
+""" + LOOP.split("    for a, b")[0] + """
+    for dataset.change in 0, 100:
+        for a, b in loader:
+            print(*a.tolist())
+            compute(x, y)
+            optimizer.step()
+            if a[0] == 4: break
+"""
+        lines = [" ".join(str(begin + change + i) for i in range(4))
+                 for begin, change in ((0, 0), (4, 0), (8, 100), (12, 100), (16, 100))]
+        for processes in 0, 2:
+            self.assertEqual(self.passes(text % processes).splitlines(), 2 * lines)
+
     def test_batches_are_those_of_their_places_behind_an_error(self):
         text = """
 import os
@@ -284,22 +343,24 @@ class Flaky(torch.utils.data.Dataset):
             os.mkdir(str(index))
             raise OSError("cannot read it")
         return index, 0
-loader = DataLoader(Flaky(), batch_size=4, num_workers=%d)
+loader = DataLoader(Flaky(), batch_size=4, SETTINGS)
 """ + LOOP.split("for epoch")[0] + """
 for epoch in job.epochs():
-    for _ in range(3):
+    while True:
         try:
             for a, _ in loader:
                 assert a.tolist() == list(range(job._engine.work.begin, job._engine.work.end)), a
                 print(*a.tolist())
                 compute(x, y)
                 optimizer.step()
+            break
         except OSError:
             print("again")
 """
         in_turn = [" ".join(map(str, range(begin, begin + 4))) for begin in range(0, 40, 4)]
-        for processes in 0, 1, 2:
-            lines = self.passes(text % processes).splitlines()
+        for settings in ("num_workers=0", "num_workers=1", "num_workers=2", "num_workers=1, persistent_workers=True",
+                         "num_workers=2, persistent_workers=True"):
+            lines = self.passes(text.replace("SETTINGS", settings)).splitlines()
             self.assertEqual(lines.count("again"), 2)
             self.assertEqual([line for line in lines if line != "again"], 2 * in_turn)
 
@@ -323,7 +384,7 @@ for size in 20, 18:
 
     def test_a_loop_that_goes_back_reads_again(self):
         text = """
-loader = DataLoader(TensorDataset(torch.arange(20), y), batch_size=8, num_workers=2)
+loader = DataLoader(TensorDataset(torch.arange(20), y), batch_size=8, num_workers=2, persistent_workers=%s)
 """ + LOOP.split("for epoch")[0] + """
 for epoch in job.epochs():
     for a, b in loader:
@@ -334,7 +395,8 @@ for epoch in job.epochs():
         optimizer.step()
 """
         in_turn = [" ".join(map(str, range(begin, min(begin + 8, 20)))) for begin in (0, 8, 16)]
-        self.assertEqual(self.passes(text).splitlines(), 2 * in_turn)
+        for persistent in False, True:
+            self.assertEqual(self.passes(text % persistent).splitlines(), 2 * in_turn)
 
     def test_other_types_and_strides(self):
         text = """
