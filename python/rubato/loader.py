@@ -143,8 +143,7 @@ class Loader:
         self.dataset = loader.dataset
         self.batch_size: int = loader.batch_size
         self.drop_last: bool = loader.drop_last
-        self._from = loader
-        size = len(loader.dataset)
+        self._size = size = len(loader.dataset)
         # Of an epoch; see use_batch.
         self.samples: int = size - size % self.batch_size if loader.drop_last else size
         if order is None and isinstance(loader.sampler, data.SequentialSampler):
@@ -159,6 +158,14 @@ class Loader:
         self.loop: Optional[int] = None  # the number of the loop over it that is running
         self._fetched: Dict[Place, Any] = {}  # ahead of their turn
         self._micro: int = self.batch_size
+        self._from = loader  # the last attribute: see __setattr__
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refused if the script sets what the DataLoader has, which is the job's."""
+        if not name.startswith("_") and "_from" in vars(self) and name in vars(self._from):
+            raise Refused(f"{name} of the loader that job.prepare returned was set, expected it as it was at "
+                          "job.prepare: the script may change what the data set holds (docs/pytorch.md, What it keeps)")
+        super().__setattr__(name, value)
 
     def use_batch(self, batch: int, micro_batches: int) -> None:
         """Of the job. Refused if the script's batches are neither the job's nor its micro-batches."""
@@ -168,17 +175,16 @@ class Loader:
             raise Refused(f"the DataLoader has batch_size={self.batch_size}, expected {batch}, which is the job's "
                           f"train.batch_size{part}")
         if self.drop_last:
-            self.samples = len(self.dataset) // batch * batch
+            self.samples = self._size // batch * batch
         if self.samples == 0:
-            raise Refused(f"the data set has {len(self.dataset)} samples, expected those of one batch at least")
+            raise Refused(f"the data set has {self._size} samples, expected those of one batch at least")
 
     def use_seed(self, seed: int) -> None:
         """Of the job."""
         loader = self._from
-        self._places = Places(len(self.dataset), seed, self._order)
+        self._places = Places(self._size, seed, self._order)
         self._samples = _Samples(self.dataset, seed, draws=not _is_plain(self.dataset))
         self._collate = _Collate(loader.collate_fn, seed)
-        self._tensors = _tensors_of(self.dataset, loader.collate_fn)
         self.ahead = loader.num_workers * loader.prefetch_factor if loader.num_workers > 0 else 0
         self._room = max(2, 2 * self.ahead)  # of batches that were fetched before their turn
         self._plan = _Plan(self._places, max(self._room, 64))
@@ -197,7 +203,7 @@ class Loader:
         """`limit`: the epoch at whose end the new loop ends. `begin`: called when the script gets a batch. `put_back`:
         if it abandons it."""
         self._engine, self._limit, self._begin, self._put_back = engine, limit, begin, put_back
-        if self.samples == len(self.dataset):  # else the job's order is that of fewer samples
+        if self.samples == self._size:  # else the job's order is that of fewer samples
             engine.on_samples = self._places.tell
 
     def __len__(self) -> int:
@@ -218,6 +224,9 @@ class Loader:
         if engine is None:
             raise Refused("the loader is of a job that has not begun")
         limit = self._limit()
+        if len(self.dataset) != self._size:
+            raise Refused(f"the data set has {len(self.dataset)} samples now, and the job's data {self._size}, expected "
+                          "as many as at job.prepare in each epoch (docs/pytorch.md, What it keeps)")
         self._forget()
         if not self._is_persistent:
             self._plan.limit = limit
@@ -281,9 +290,10 @@ class Loader:
         """In this process."""
         indices = self._places(*place)
         batch: Any
-        if self._tensors is not None:
+        tensors = _tensors_of(self.dataset, self._from.collate_fn)  # each time, as the script may replace them
+        if tensors is not None:
             index = torch.tensor(indices)
-            batch = [tensor[index] for tensor in self._tensors]
+            batch = [tensor[index] for tensor in tensors]
         else:
             batch = self._collate([self._samples[_Request(place, indices)]])[1]
         if self._from.pin_memory and torch.cuda.is_available():

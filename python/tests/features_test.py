@@ -112,7 +112,7 @@ loader = DataLoader(KIND(x, y, images), batch_size=8, ORDER)
             "prepare(model, optimizer, loader", "prepare(model, optimizer, loader, order=FUNCTION") + """
         optimizer.step()
         print(type(image), image.stride(), a.tolist(), b.tolist(), image.tolist())
-print(loader._tensors is not None)
+print(rubato.loader._tensors_of(loader.dataset, torch.utils.data.default_collate) is not None)
 """
         for order, function in (("shuffle=True", "None"), ("shuffle=False", "lambda epoch: range(-20, 0)")):
             for last in False, True:
@@ -297,6 +297,15 @@ loader = DataLoader(dataset, **settings)
                 lines = self.passes(text.replace("KIND", kind).replace("SETTINGS", settings)).splitlines()
                 self.assertEqual(lines[6:], lines[:6])
                 self.assertEqual(lines[:3] == lines[3:6], "persistent" in settings)
+
+    def test_other_tensors_of_a_data_set_are_read(self):
+        output = self.passes("""
+dataset = TensorDataset(torch.arange(20.0), y)
+loader = DataLoader(dataset, batch_size=20)
+""" + LOOP.replace("    for a, b", "    dataset.tensors = 100.0 * epoch + torch.arange(20.0), y\n    for a, b")
+                             .replace("compute(a, b)", "print(a.sum().item()); compute(x, y)")
+                             + "        optimizer.step()\n")
+        self.assertEqual(output.split(), ["190.0", "2190.0"])
 
     def test_nothing_of_an_epoch_is_read_before_its_loop(self):
         output = self.passes("""

@@ -615,6 +615,26 @@ model = nn.LazyLinear(2)
 job.prepare(model, optimizer, loader)
 """)
 
+    def test_what_the_loader_has_is_the_jobs(self):
+        names = ["dataset", "batch_size", "collate_fn", "num_workers", "drop_last"]
+        output = self.passes(f"""
+model, optimizer, loader = job.prepare(model, optimizer, loader)
+loader.note = 1  # of the script's own
+for name in {names}:
+    try:
+        setattr(loader, name, loader.dataset)
+    except rubato.Refused as error:
+        print(error)
+""")
+        self.assertEqual([line.split(" of the loader that job.prepare returned was set, expected it as it was at ")[0]
+                          for line in output.splitlines()], names)
+
+    def test_a_data_set_of_another_length(self):
+        for size in 40, 10:
+            self.refuses(f"the data set has {size} samples now, and the job's data 20, expected as many as at job.prepare",
+                         LOOP.replace("    for a, b", f"    loader.dataset.tensors = torch.zeros({size}, 4),\n"
+                                      "    for a, b") + "        optimizer.step()\n")
+
     def test_the_trainings_loader_in_a_test(self):
         self.refuses("within job.evaluate", LOOP + """
         optimizer.step()
