@@ -15,6 +15,9 @@ from .sampler import Order, Places
 
 Place = Tuple[int, int, int]  # epoch, begin, end
 
+# Whether this torch reads a batch by __getitems__ of a data set that has it.
+_GETS_ITEMS = "__getitems__" in data._utils.fetch._MapDatasetFetcher.fetch.__code__.co_names
+
 
 def _place(work: Any) -> Place:
     return work.epoch, work.begin, work.end
@@ -26,14 +29,21 @@ class _Request(NamedTuple):
 
 
 class _Samples(data.Dataset[Any]):
-    """The script's data set, read by whole batches. Each sample has its own random seed."""
+    """The script's data set, read by whole batches. Each sample has its own random seed, unless the data set itself
+    reads a batch at once."""
 
     def __init__(self, dataset: Any, seed: int, draws: bool):
         self.dataset, self.seed, self.draws = dataset, seed, draws
+        self.by_batch = _GETS_ITEMS and all(  # newer Subsets always have it
+            callable(getattr(one, "__getitems__", None)) for one in (dataset, _inner(dataset)))
 
     def __getitem__(self, request: Optional[_Request]) -> Tuple[Optional[Place], List[Any]]:
         if request is None:
             return None, []
+        if self.by_batch:
+            if self.draws:
+                seeds.seed_sample(self.seed, request.place[0], request.indices[0])
+            return request.place, self.dataset.__getitems__(request.indices)
         if not self.draws:
             return request.place, [self.dataset[index] for index in request.indices]
         samples = []
@@ -182,7 +192,7 @@ class Loader:
     def use_seed(self, seed: int) -> None:
         """Of the job."""
         loader = self._from
-        self._places = Places(self._size, seed, self._order)
+        self._places = Places(self._size, seed, self._order, self.samples, Refused)
         self._samples = _Samples(self.dataset, seed, draws=not _is_plain(self.dataset))
         self._collate = _Collate(loader.collate_fn, seed)
         self.ahead = loader.num_workers * loader.prefetch_factor if loader.num_workers > 0 else 0
@@ -225,13 +235,14 @@ class Loader:
             raise Refused("the loader is of a job that has not begun")
         limit = self._limit()
         if len(self.dataset) != self._size:
-            raise Refused(f"the data set has {len(self.dataset)} samples now, and the job's data {self._size}, expected "
-                          "as many as at job.prepare in each epoch (docs/pytorch.md, What it keeps)")
+            raise Refused(f"the data set has {len(self.dataset)} samples now, and the job's data {self._size}, "
+                          "expected as many in each epoch (docs/pytorch.md, What it keeps)")
         self._forget()
         if not self._is_persistent:
             self._plan.limit = limit
         self._loops += 1
         loop = self.loop = self._loops
+        last: Optional[int] = None  # epoch of which it has given batches
         try:
             while True:
                 if engine.ask() and self.ahead == 0:
@@ -241,7 +252,9 @@ class Loader:
                     self._plan.announce(place for place in engine.ahead if place > _place(work))
                 engine.ahead.clear()
                 if work is None or work.epoch > limit:
+                    self._pass(last)
                     return
+                last = work.epoch
                 self._plan.note_wanted(_place(work))
                 batch = self._fetch(_place(work))
                 self._begin()
@@ -254,6 +267,11 @@ class Loader:
             if self.loop == loop:  # else another has begun before this one was given up
                 self.loop = None
                 self._forget()
+
+    def _pass(self, last: Optional[int]) -> None:
+        """A loop comes to its end by itself."""
+        if last is not None and self._engine is not None and self._engine.work.workers > 1:
+            self._places.check_same(last)
 
     def _forget(self) -> None:
         """What has been read ahead, and loader processes: before the next loop the script may change the data set."""
@@ -332,8 +350,13 @@ def _tensors_of(dataset: Any, collate: Any) -> Optional[List[torch.Tensor]]:
                           tensor.layout is torch.strided and tensor.is_contiguous() for tensor in tensors) else None
 
 
-def _is_plain(dataset: Any) -> bool:
-    """Whether it certainly uses no random numbers, so that samples need no seeds."""
+def _inner(dataset: Any) -> Any:
+    """What it is a part of."""
     while type(dataset) is data.Subset:
         dataset = dataset.dataset
-    return type(dataset) is data.TensorDataset
+    return dataset
+
+
+def _is_plain(dataset: Any) -> bool:
+    """Whether it certainly uses no random numbers, so that samples need no seeds."""
+    return type(_inner(dataset)) is data.TensorDataset

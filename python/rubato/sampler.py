@@ -12,6 +12,7 @@ Order = Union[None, str, Callable[[int], Sequence[int]]]
 
 _MASK = (1 << 64) - 1
 _ROUNDS = 8
+_MOST_COMPARED = 4096  # indices of an order, spread over it
 _MOST_TOLD = 64  # as many micro-batches as a loader may know of beforehand
 
 
@@ -92,15 +93,18 @@ def check_order(order: Any, error: Type[Exception]) -> None:
 class Places:
     """The indices at the places of an epoch, out of a data set of `size` samples."""
 
-    def __init__(self, size: int, seed: int, order: Order = None):
-        check_order(order, ValueError)
-        self._order = order
+    def __init__(self, size: int, seed: int, order: Order = None, least: Optional[int] = None,
+                 error: Type[Exception] = ValueError):
+        """`least`: samples of an epoch, if fewer than `size`. `error`: what an order raises that is none."""
+        check_order(order, error)
+        self._size, self._seed, self._order, self._error = size, seed, order, error
+        self._least = size if least is None else least
         self._told: Dict[Tuple[int, int, int], List[int]] = {}
         self._of: Callable[[int], Any]
         if order is None:
             self._of = functools.lru_cache(maxsize=2)(lambda epoch: Permutation(seed, epoch, size))
         elif callable(order):
-            self._of = functools.lru_cache(maxsize=2)(lambda epoch: _drawn(order, seed, epoch))
+            self._of = functools.lru_cache(maxsize=2)(self._given)
 
     def tell(self, epoch: int, begin: int, end: int, indices: List[int]) -> None:
         """What the job's random order has there, which need not be computed once more. Of the last that were told."""
@@ -118,11 +122,32 @@ class Places:
         if self._order is None:
             places: List[int] = self._of(epoch)(begin, end)
             return places
-        indices = self._of(epoch)
-        if len(indices) < end:
-            raise ValueError(f"order({epoch}) has {len(indices)} indices, expected {end} at least: "
-                             "as many in each epoch")
-        return [int(i) for i in indices[begin:end]]
+        found = [int(i) for i in self._of(epoch)[begin:end]]
+        for place, index in enumerate(found, begin):
+            if not -self._size <= index < self._size:
+                raise self._error(f"order({epoch}) has the index {index} at place {place}, expected one of the "
+                                  f"{self._size} samples of the data set")
+        return found
+
+    def _given(self, epoch: int) -> Any:
+        """The script's."""
+        indices = _drawn(self._order, self._seed, epoch)
+        if not self._least <= len(indices) <= self._size:
+            most = "" if self._least == self._size else f" to {self._size}"
+            raise self._error(f"order({epoch}) has {len(indices)} indices, expected {self._least}{most}: in each epoch "
+                              "as many as there are samples, of which some may come again and others not")
+        return indices
+
+    def check_same(self, epoch: int) -> None:
+        """An error if the script's order of the epoch, which it is asked for once more, has become another: then other
+        workers have it otherwise, too, and samples come twice or never."""
+        if not callable(self._order):
+            return
+        before, now = self._of(epoch), self._given(epoch)
+        places = range(0, len(before), max(1, len(before) // _MOST_COMPARED))
+        if len(now) != len(before) or any(int(now[place]) != int(before[place]) for place in places):
+            raise self._error(f"order({epoch}) has become another in the epoch, expected the same each time and in all "
+                              "workers: a function of the epoch, and not of what one worker has seen or drawn")
 
 
 class Sampler:

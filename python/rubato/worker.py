@@ -74,7 +74,7 @@ class Worker:
                   "optimizer": dict(optimizer)}
         worker.register(layout, samples, f"arrays {samples}",
                         f"numpy {numpy.__version__} python {sys.version_info[0]}", 2)
-        self._places = Places(samples, int(worker.job.get("seed", 0)), order)
+        self._places = Places(samples, int(worker.job.get("seed", 0)), order, error=Refused)
         self._engine = self.job._engine = Engine(worker, samples, self._load)
         self._engine.answer, self._engine.answerer = "worker.push", "the rubato.Worker"
         self._engine.source = "the loop over the rubato.Worker"

@@ -112,7 +112,7 @@ loader = DataLoader(KIND(x, y, images), batch_size=8, ORDER)
             "prepare(model, optimizer, loader", "prepare(model, optimizer, loader, order=FUNCTION") + """
         optimizer.step()
         print(type(image), image.stride(), a.tolist(), b.tolist(), image.tolist())
-print(rubato.loader._tensors_of(loader.dataset, torch.utils.data.default_collate) is not None)
+print(sys.modules["rubato.loader"]._tensors_of(loader.dataset, torch.utils.data.default_collate) is not None)
 """
         for order, function in (("shuffle=True", "None"), ("shuffle=False", "lambda epoch: range(-20, 0)")):
             for last in False, True:
@@ -306,6 +306,32 @@ loader = DataLoader(dataset, batch_size=20)
                              .replace("compute(a, b)", "print(a.sum().item()); compute(x, y)")
                              + "        optimizer.step()\n")
         self.assertEqual(output.split(), ["190.0", "2190.0"])
+
+    def test_a_data_set_that_reads_batches_does_where_torch_asks_it(self):
+        text = """
+import random, rubato.loader
+class Own(torch.utils.data.Dataset):
+    def __len__(self): return 20
+    def __getitem__(self, index): return index, random.random()
+    def __getitems__(self, indices):
+        share = random.random()
+        return [(100 + index, share) for index in indices]
+plain = next(iter(DataLoader(Own(), batch_size=20)))[0]
+loader = DataLoader(Own(), batch_size=8, num_workers=PROCESSES)
+SET
+""" + LOOP.replace("compute(a, b)", "print(a.tolist(), b.tolist()); compute(x, y)") + """
+        optimizer.step()
+print(plain.tolist() == [*range(20)])
+"""
+        # As this torch does, and as one that asks.
+        for said in "", "rubato.loader._GETS_ITEMS = True":
+            found = [self.passes(text.replace("PROCESSES", processes).replace("SET", said)) for processes in "02"]
+            *lines, by_sample = found[0].splitlines()
+            by_sample = by_sample == "True" and not said
+            self.assertEqual(lines[0].split()[0], "[0," if by_sample else "[100,")
+            draws = [float(number) for line in lines for number in line.split("] [")[1].strip("]").split(",")]
+            self.assertEqual(len(set(draws)), 40 if by_sample else 6)
+            self.assertEqual(*found)
 
     def test_nothing_of_an_epoch_is_read_before_its_loop(self):
         output = self.passes("""

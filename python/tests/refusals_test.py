@@ -631,9 +631,24 @@ for name in {names}:
 
     def test_a_data_set_of_another_length(self):
         for size in 40, 10:
-            self.refuses(f"the data set has {size} samples now, and the job's data 20, expected as many as at job.prepare",
+            self.refuses(f"the data set has {size} samples now, and the job's data 20, expected as many in each epoch",
                          LOOP.replace("    for a, b", f"    loader.dataset.tensors = torch.zeros({size}, 4),\n"
                                       "    for a, b") + "        optimizer.step()\n")
+
+    def test_an_order_that_is_none_of_the_data_set(self):
+        for order, settings, found in (("range(19)", "", "order(0) has 19 indices, expected 20: in each epoch as many"),
+                                       ("range(15)", "drop_last=True", "order(0) has 15 indices, expected 16 to 20")):
+            self.refuses(found, f"loader = DataLoader(loader.dataset, batch_size=8, {settings})\n" + LOOP.replace(
+                "optimizer, loader)", f"optimizer, loader, order=lambda epoch: {order})"))
+
+    def test_an_order_that_one_worker_has_made(self):
+        text = "seen = []\n" + LOOP.replace(
+            "optimizer, loader)", "optimizer, loader, order=lambda epoch: range(ORDER, ORDER - 20, -1))").replace(
+            "compute(a, b)", "seen.append(0); compute(a, b)") + "        optimizer.step()\n"
+        for order, workers, is_refused in (("19 - len(seen)", "2", True), ("19 - len(seen)", "1", False)):
+            code, _, errors = self.run_script(text.replace("ORDER", order), FAKE_WORKERS=workers)
+            self.assertEqual((code, "order(0) has become another in the epoch, expected the same each time" in errors),
+                             (int(is_refused), is_refused), errors)
 
     def test_the_trainings_loader_in_a_test(self):
         self.refuses("within job.evaluate", LOOP + """

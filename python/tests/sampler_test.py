@@ -9,7 +9,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 sys.path.insert(0, str(HERE.parent.parent / "tests"))
 import rubato
-from rubato.sampler import Permutation, wanted_rank
+from rubato.sampler import Permutation, Places, wanted_rank
 from skipped import run_cases
 
 
@@ -68,6 +68,36 @@ class SamplerTest(unittest.TestCase):
         sampler = rubato.Sampler(23, 8, order=order, seed=1)
         self.assertEqual(list(sampler), alone[0])
         self.assertNotEqual(list(sampler), alone[0])  # the next epoch's
+
+    def test_an_order_that_is_none_of_the_data_set(self):
+        for order, found in ((range(19), r"order\(0\) has 19 indices, expected 20: in each epoch as many as there are"),
+                             (range(40), r"order\(0\) has 40 indices, expected 20"),
+                             (range(1, 21), r"order\(0\) has the index 20 at place 19, expected one of the 20 samples"),
+                             (range(-21, -1), r"order\(0\) has the index -21 at place 0")):
+            with self.assertRaisesRegex(ValueError, found):
+                list(rubato.Sampler(20, 8, order=lambda epoch: order))
+        list(rubato.Sampler(20, 8, order=lambda epoch: range(-20, 0)))
+        for size in 15, 21:  # of an epoch that leaves out the last samples
+            with self.assertRaisesRegex(ValueError, f"has {size} indices, expected 16 to 20: "):
+                Places(20, 1, lambda epoch: range(size), least=16)(0, 0, 8)
+        for size in 16, 20:
+            self.assertEqual(Places(20, 1, lambda epoch: range(size), least=16)(0, 8, 16), [*range(8, 16)])
+
+    def test_an_order_that_changes_in_an_epoch(self):
+        seen, draw = [], random.Random(1)
+        orders = {"job's": None, "sequential": "sequential", "epoch": lambda epoch: range(-epoch, 9000 - epoch),
+                  "shared": lambda epoch: random.sample(range(9000), 9000),
+                  "seen": lambda epoch: range(-len(seen), 9000 - len(seen)),
+                  "own": lambda epoch: draw.sample(range(9000), 9000)}
+        for name, order in orders.items():
+            places = Places(9000, 1, order)
+            for epoch in 0, 1:
+                seen += places(epoch, 0, 8)
+                if name in ("seen", "own"):
+                    with self.assertRaisesRegex(ValueError, rf"order\({epoch}\) has become another in the epoch"):
+                        places.check_same(epoch)
+                else:
+                    places.check_same(epoch)
 
     def test_the_end_of_an_epoch_begins_the_next(self):
         sampler, other = rubato.Sampler(20, 4), rubato.Sampler(20, 4)
@@ -145,7 +175,7 @@ class SamplerTest(unittest.TestCase):
         self.assertEqual(list(rubato.Sampler(5, 2, order="sequential")), [[0, 1], [2, 3], [4]])
         backwards = rubato.Sampler(5, 2, order=lambda epoch: [4 - i for i in range(5)])
         self.assertEqual(list(backwards), [[4, 3], [2, 1], [0]])
-        with self.assertRaisesRegex(ValueError, "has 3 indices, expected 4"):
+        with self.assertRaisesRegex(ValueError, "has 3 indices, expected 5"):
             list(rubato.Sampler(5, 2, order=lambda epoch: [0, 1, 2]))
         with self.assertRaisesRegex(ValueError, "order='sorted'"):
             rubato.Sampler(5, 2, order="sorted")
