@@ -70,6 +70,10 @@ class Job(server.Commands):
         self._others: Any = None  # optimizers of the script
         self._loops = 0  # of the loader
         self._epoch: Optional[int] = None  # that epochs() has given
+        self._begun = 0  # micro-batches before it; without epochs(), before the loop
+        self._has_passed = False  # the epoch's loop over the loader has come to its end
+        self._is_through = False  # epochs() has come to its end
+        self._has_told = False  # that the loader has nothing more
         self._evaluating = False
         self._has_warned = False  # of a test's other figures
 
@@ -188,24 +192,44 @@ class Job(server.Commands):
                     self._epoch = engine.work.epoch
                 else:
                     engine.settle()
+                    self._is_through = True
                     return
                 if self._servers is not None:
                     self._servers.warnings.tell()
-                begun = engine.begun
+                self._begun, self._has_passed = engine.begun, False
                 yield self._epoch
-                idle = 0 if engine.begun > begun else idle + 1
+                idle = 0 if engine.begun > self._begun else idle + 1
                 if idle == 2:
                     raise Refused(f"no batch was taken in epoch {self._epoch}, twice in a row, expected to iterate "
                                   "over the loader that job.prepare returned, anew in each epoch")
         finally:
-            self._epoch = None
+            self._epoch, self._has_passed = None, False
 
     def _limit(self) -> int:
         """The epoch at whose end the new loop over the loader ends."""
         if self._evaluating:
             raise Refused("the training's loader was used within job.evaluate, expected one of its own")
+        if self._is_through or self._has_passed:
+            where = "behind job.epochs()" if self._is_through else f"once more in epoch {self._epoch}"
+            raise Refused(f"the loader that job.prepare returned was looped over {where}, expected one loop in an "
+                          "epoch, which trains: to measure, or to update averages of batch norm, a DataLoader of your "
+                          "own over the same data: DataLoader(loader.dataset, batch_size=...)")
+        if self._epoch is None:
+            self._begun = self._prepared().begun
         self._loops += 1
         return self._loops - 1 if self._epoch is None else self._epoch
+
+    def _pass(self) -> None:
+        """Hears that a loop over the loader has come to its end by itself."""
+        engine = self._prepared()
+        had_batches = engine.begun > self._begun
+        if self._epoch is not None:
+            self._has_passed = had_batches
+        elif not had_batches and self._loops - 1 > engine.work.epoch and not self._has_told:
+            self._has_told = True  # and no more, since a range() that is longer than the job may be meant
+            warn(f"the job has ended in epoch {engine.work.epoch}, so the loader that job.prepare returned has no more "
+                 "batches: a loop by steps ends with job.epochs() (docs/pytorch.md, By steps); one that does not train "
+                 "has a DataLoader of your own")
 
     def log(self, loss: Any = None) -> None:
         """Logs the loss of the current micro-batch. Call it before or after optimizer.step().

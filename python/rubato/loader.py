@@ -208,11 +208,11 @@ class Loader:
             worker_init_fn=_Begin(loader.worker_init_fn), multiprocessing_context=loader.multiprocessing_context,
             prefetch_factor=loader.prefetch_factor))
 
-    def connect(self, engine: Engine, limit: Callable[[], int], begin: Callable[[], None],
+    def connect(self, engine: Engine, limit: Callable[[], int], on_end: Callable[[], None], begin: Callable[[], None],
                 put_back: Callable[[], None]) -> None:
-        """`limit`: the epoch at whose end the new loop ends. `begin`: called when the script gets a batch. `put_back`:
-        if it abandons it."""
-        self._engine, self._limit, self._begin, self._put_back = engine, limit, begin, put_back
+        """`limit`: the epoch at whose end the new loop ends. `on_end`: called when a loop has come to its end by
+        itself. `begin`: when the script gets a batch. `put_back`: if it abandons it."""
+        self._engine, self._limit, self._on_end, self._begin, self._put_back = engine, limit, on_end, begin, put_back
         if self.samples == self._size:  # else the job's order is that of fewer samples
             engine.on_samples = self._places.tell
 
@@ -252,7 +252,9 @@ class Loader:
                     self._plan.announce(place for place in engine.ahead if place > _place(work))
                 engine.ahead.clear()
                 if work is None or work.epoch > limit:
-                    self._pass(last)
+                    if last is not None and engine.work.workers > 1:
+                        self._places.check_same(last)
+                    self._on_end()
                     return
                 last = work.epoch
                 self._plan.note_wanted(_place(work))
@@ -267,11 +269,6 @@ class Loader:
             if self.loop == loop:  # else another has begun before this one was given up
                 self.loop = None
                 self._forget()
-
-    def _pass(self, last: Optional[int]) -> None:
-        """A loop comes to its end by itself."""
-        if last is not None and self._engine is not None and self._engine.work.workers > 1:
-            self._places.check_same(last)
 
     def _forget(self) -> None:
         """What has been read ahead, and loader processes: before the next loop the script may change the data set."""

@@ -42,6 +42,32 @@ for epoch in range(3):
             adam.step()
 torch.save(nn.ModuleDict({"g": G, "d": D}).state_dict(), "plain.pt")
 """
+SEVERAL = """
+import torch, torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(1)
+labelled = TensorDataset(torch.randn(320, 4), torch.randint(0, 2, (320,)))
+model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+"""
+PLAIN_STEPS = SEVERAL + """
+from torch.optim.swa_utils import update_bn
+loader = DataLoader(labelled, batch_size=32)
+it = iter(loader)
+for step in range(25):
+    try:
+        x, y = next(it)
+    except StopIteration:
+        it = iter(loader)
+        x, y = next(it)
+    optimizer.zero_grad()
+    loss = min(1.0, (1 + step) / 30) * F.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+update_bn(loader, model)
+torch.save(model.state_dict(), "plain.pt")
+"""
 
 
 class ExamplesTest(WithPrograms):
@@ -96,8 +122,7 @@ class ExamplesTest(WithPrograms):
         self.assertGreater(float(accuracy.rstrip("%")), 90)
 
     def test_the_script_of_the_page(self):
-        page = (HERE.parent.parent / "docs" / "pytorch.md").read_text()
-        (self.folder / "line.py").write_text(page.split("```python line.py\n")[1].split("```")[0])
+        (self.folder / "line.py").write_text(self.block("line.py"))
         (self.folder / "line.yaml").write_text(
             f"version: 1\nname: line\nscript: [{PYTHON}, line.py]\ncluster: {{workers: 2, address: '127.0.0.1:0'}}\n"
             "train: {batch_size: 50, micro_batches: 2, until: {epochs: 4}}\n")
@@ -114,7 +139,7 @@ class ExamplesTest(WithPrograms):
         page = (HERE.parent.parent / "docs" / "pytorch.md").read_text()
         self.assertEqual(page.count("\n## Two optimizers\n"), 1, "of which messages tell")
         (self.folder / "gan.py").write_text(GAN + "import rubato\njob = rubato.join(epochs=3)\n" +
-                                            page.split("```python gan.py\n")[1].split("```")[0])
+                                            self.block("gan.py"))
         (self.folder / "plain.py").write_text(GAN + PLAIN_GAN)
         for script in "gan.py", "plain.py":
             done = subprocess.run([PYTHON, script], cwd=self.folder, text=True, capture_output=True,
@@ -124,6 +149,34 @@ class ExamplesTest(WithPrograms):
         self.assertEqual(list(found), list(expected))
         for name, value in expected.items():
             self.assertLessEqual((found[name] - value).norm() / value.norm(), 1e-6, name)
+
+    def block(self, name):
+        """Of docs/pytorch.md."""
+        return (HERE.parent.parent / "docs" / "pytorch.md").read_text().split(f"```python {name}\n")[1].split("```")[0]
+
+    def same_as_plain(self, script, plain, until):
+        """With two workers, each of which computes a step in turn: so batch norm sees whole batches."""
+        (self.folder / "script.py").write_text(script)
+        (self.folder / "plain.py").write_text(plain)
+        (self.folder / "job.yaml").write_text(
+            f"version: 1\nname: several\nscript: [{PYTHON}, script.py]\n"
+            "cluster: {workers: 2, address: '127.0.0.1:0'}\n"
+            f"train: {{batch_size: 32, until: {until}}}\n")
+        for command in [PROGRAMS[0], "train", "job.yaml"], [PYTHON, "plain.py"]:
+            done = subprocess.run(command, cwd=self.folder, text=True, capture_output=True,
+                                  env={**self.environment, "PYTHONPATH": str(HERE.parent)})
+            self.assertEqual(done.returncode, 0, done.stderr)
+        found, expected = (torch.load(self.folder / name) for name in ("found.pt", "plain.pt"))
+        for name, value in expected.items():
+            if "num_batches" not in name:
+                self.assertLessEqual((found[name] - value).norm() / value.norm(), 1e-5, name)
+
+    def test_the_loop_by_steps_of_the_page_is_that_of_an_endless_iterator(self):
+        self.same_as_plain(
+            SEVERAL + "import rubato\nfrom torch.optim.swa_utils import update_bn\njob = rubato.join(epochs=3)\n"
+            "model, optimizer, loader = job.prepare(model, optimizer, DataLoader(labelled, batch_size=32))\n" +
+            self.block("steps.py") + "if job.rank == 0: torch.save(model.state_dict(), 'found.pt')\n",
+            PLAIN_STEPS, "{steps: 25}")
 
 
 run_cases()

@@ -41,6 +41,26 @@ class FeaturesTest(WithFake):
 """)
         self.assertEqual(output.splitlines(), ["0 0 0", "1 1 6", "2 1 6", "3 1 6"])
 
+    def test_a_loop_that_is_left_early_may_leave_nothing(self):
+        text = LOOP + """
+        optimizer.step()
+        if job._engine.work.end == 20: break
+    for a, b in loader:
+        compute(a, b)
+        optimizer.step()
+print(job.step)
+"""
+        for begins in "", "final":
+            code, output, errors = self.run_script(text, FAKE_BEGINS=begins)
+            self.assertEqual((code, output), (0, "6\n"), errors)
+
+    def test_who_loops_beyond_the_jobs_end_is_told_once(self):
+        loop = LOOP.replace("job.epochs()", "range(EPOCHS)") + "        optimizer.step()\n"
+        for epochs, begins, times in (2, "", 0), (4, "", 1), (2, "final", 0):
+            code, _, errors = self.run_script(loop.replace("EPOCHS", str(epochs)), FAKE_BEGINS=begins)
+            told = errors.count("the job has ended in epoch 1, so the loader that job.prepare returned has no more")
+            self.assertEqual((code, told), (0, times), errors)
+
     def test_behind_the_last_epoch_the_step_is_the_number_of_steps(self):
         text = "loader = DataLoader(TensorDataset(x[:16], y[:16]), batch_size=8)\n" + LOOP + """
         optimizer.step()

@@ -615,6 +615,17 @@ model = nn.LazyLinear(2)
 job.prepare(model, optimizer, loader)
 """)
 
+    def test_the_trainings_loader_once_more(self):
+        instead = "a DataLoader of your own over the same data: DataLoader(loader.dataset, batch_size=...)"
+        for behind, where in (("    right = sum(int((model(a).argmax(1) == b).sum()) for a, b in loader)\n",
+                               "once more in epoch 0"),
+                              ("torch.optim.swa_utils.update_bn(loader, model)\n", "behind job.epochs()")):
+            self.refuses(f"the loader that job.prepare returned was looped over {where}, expected one loop in an "
+                         f"epoch, which trains: to measure, or to update averages of batch norm, {instead}",
+                         "import torch.optim.swa_utils\nmodel = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))\n"
+                         "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n" + LOOP +
+                         "        optimizer.step()\n" + behind)
+
     def test_what_the_loader_has_is_the_jobs(self):
         names = ["dataset", "batch_size", "collate_fn", "num_workers", "drop_last"]
         output = self.passes(f"""
