@@ -48,8 +48,21 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 torch.manual_seed(1)
 labelled = TensorDataset(torch.randn(320, 4), torch.randint(0, 2, (320,)))
+unlabelled = TensorDataset(torch.randn(200, 4))
 model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
+unsupervised = lambda output: output.pow(2).mean()
+"""
+PLAIN_BOTH = SEVERAL + """
+for epoch in range(2):
+    for begin in range(0, 320, 32):
+        x, y = labelled[begin:begin + 32]
+        u, = unlabelled[[index % 200 for index in range(begin, begin + 32)]]
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y) + unsupervised(model(u))
+        loss.backward()
+        optimizer.step()
+torch.save(model.state_dict(), "plain.pt")
 """
 PLAIN_STEPS = SEVERAL + """
 from torch.optim.swa_utils import update_bn
@@ -170,6 +183,12 @@ class ExamplesTest(WithPrograms):
         for name, value in expected.items():
             if "num_batches" not in name:
                 self.assertLessEqual((found[name] - value).norm() / value.norm(), 1e-5, name)
+
+    def test_the_data_set_of_the_page_gives_what_two_loaders_give(self):
+        self.same_as_plain(
+            SEVERAL.replace("nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))", "nn.Linear(4, 2)") +
+            "import rubato\njob = rubato.join(epochs=2)\n" + self.block("both.py") + "job.save('found.pt')\n",
+            PLAIN_BOTH.replace("nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))", "nn.Linear(4, 2)"), "{epochs: 2}")
 
     def test_the_loop_by_steps_of_the_page_is_that_of_an_endless_iterator(self):
         self.same_as_plain(

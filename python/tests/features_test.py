@@ -280,6 +280,20 @@ loader = DataLoader(Drawn(), batch_size=8, shuffle=True, num_workers=%d)
         self.assertEqual(here, self.passes(text % 1))
         self.assertEqual(here, self.passes(text % 2))
 
+    def test_a_generator_of_the_seed_at_hand_draws_the_same_in_whichever_process(self):
+        text = """
+import numpy as np
+class Drawn(torch.utils.data.Dataset):
+    def __len__(self): return 20
+    def __getitem__(self, index):
+        return torch.tensor(np.random.default_rng(torch.initial_seed()).standard_normal()), 0
+loader = DataLoader(Drawn(), batch_size=8, num_workers=%d)
+""" + LOOP.replace("compute(a, b)", "print(*a.tolist(), np.random.default_rng(torch.initial_seed()).random()); "
+                   "compute(x, y)") + "        optimizer.step()\n"
+        here, there = (self.passes(text % processes) for processes in (0, 2))
+        self.assertEqual(here, there)
+        self.assertEqual(len(set(here.split())), 46)
+
     def test_batches_draw_the_same_in_whichever_process(self):
         text = """
 def mix(samples):
