@@ -122,30 +122,26 @@ class Places:
         if self._order is None:
             places: List[int] = self._of(epoch)(begin, end)
             return places
-        found = [int(i) for i in self._of(epoch)[begin:end]]
+        found = [int(i) for i in self._of(epoch)[0][begin:end]]
         for place, index in enumerate(found, begin):
             if not -self._size <= index < self._size:
                 raise self._error(f"order({epoch}) has the index {index} at place {place}, expected one of the "
                                   f"{self._size} samples of the data set")
         return found
 
-    def _given(self, epoch: int) -> Any:
-        """The script's."""
+    def _given(self, epoch: int) -> Tuple[Any, List[int]]:
+        """The script's, and some of them, which stay if it changes the list."""
         indices = _drawn(self._order, self._seed, epoch)
         if not self._least <= len(indices) <= self._size:
             most = "" if self._least == self._size else f" to {self._size}"
             raise self._error(f"order({epoch}) has {len(indices)} indices, expected {self._least}{most}: in each epoch "
                               "as many as there are samples, of which some may come again and others not")
-        return indices
+        return indices, [int(indices[i]) for i in range(0, len(indices), max(1, len(indices) // _MOST_COMPARED))]
 
     def check_same(self, epoch: int) -> None:
         """An error if the script's order of the epoch, which it is asked for once more, has become another: then other
         workers have it otherwise, too, and samples come twice or never."""
-        if not callable(self._order):
-            return
-        before, now = self._of(epoch), self._given(epoch)
-        places = range(0, len(before), max(1, len(before) // _MOST_COMPARED))
-        if len(now) != len(before) or any(int(now[place]) != int(before[place]) for place in places):
+        if callable(self._order) and self._given(epoch)[1] != self._of(epoch)[1]:
             raise self._error(f"order({epoch}) has become another in the epoch, expected the same each time and in all "
                               "workers: a function of the epoch, and not of what one worker has seen or drawn")
 

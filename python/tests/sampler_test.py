@@ -84,16 +84,17 @@ class SamplerTest(unittest.TestCase):
             self.assertEqual(Places(20, 1, lambda epoch: range(size), least=16)(0, 8, 16), [*range(8, 16)])
 
     def test_an_order_that_changes_in_an_epoch(self):
-        seen, draw = [], random.Random(1)
+        seen, draw, kept = [], random.Random(1), [*range(9000)]
         orders = {"job's": None, "sequential": "sequential", "epoch": lambda epoch: range(-epoch, 9000 - epoch),
                   "shared": lambda epoch: random.sample(range(9000), 9000),
                   "seen": lambda epoch: range(-len(seen), 9000 - len(seen)),
-                  "own": lambda epoch: draw.sample(range(9000), 9000)}
+                  "own": lambda epoch: draw.sample(range(9000), 9000),
+                  "in place": lambda epoch: random.shuffle(kept) or kept}
         for name, order in orders.items():
             places = Places(9000, 1, order)
             for epoch in 0, 1:
                 seen += places(epoch, 0, 8)
-                if name in ("seen", "own"):
+                if name in ("seen", "own", "in place"):
                     with self.assertRaisesRegex(ValueError, rf"order\({epoch}\) has become another in the epoch"):
                         places.check_same(epoch)
                 else:
