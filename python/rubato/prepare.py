@@ -103,7 +103,6 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     early = Overlap(layout, engine) if overlap else None
     job._others = Others({id(entry.tensor): entry.name for entry in layout.parameters + layout.constants},
                          lambda: not (engine.is_final or engine.is_over or job._evaluating))
-    batches.connect(engine, job._limit, begin, put_back)
     returned = None if scheduler is None else Scheduler(prepared, engine, scheduler_per, lambda: job._loops)
     batches.connect(engine, job._limit, job._pass, begin, put_back)
     result = (model, prepared, batches)

@@ -497,7 +497,7 @@ MUTANTS = [
      "                    pass\n", "features_test FeaturesTest.test_what_a_worker_of_arrays_gets_and_leaves_out"),
     ("NumPy's generators get one seed", "worker.py", "engine.key, work.epoch)", "0, work.epoch)",
      "features_test FeaturesTest.test_what_a_worker_of_arrays_gets_and_leaves_out"),
-    ("`order` of arrays is passed over", "worker.py", '.get("seed", 0)), order)', '.get("seed", 0)), None)',
+    ("`order` of arrays is passed over", "worker.py", '.get("seed", 0)), order,', '.get("seed", 0)), None,',
      "features_test FeaturesTest.test_what_a_worker_of_arrays_gets_and_leaves_out"),
     ("programs are not looked for on PATH", "core.py", "found = shutil.which(name)", "found = None",
      "refusals_test RefusalsTest.test_no_programs"),
