@@ -6,8 +6,8 @@ import subprocess
 
 from tree import Unknown
 
-# The newest C library that may be needed: that of Debian 12.
-GLIBC = "2.36"
+# The newest C library that may be needed, of which docs/install.md and the wheel's name tell too.
+GLIBC = "2.34"
 SYMBOLS = pathlib.Path("/var/lib/dpkg/info")
 # Which package has a library that stays dynamic; the loader and glibc's parts are libc6's.
 OWNERS = {"libstdc++.so.6": "libstdc++6", "libgcc_s.so.1": "libgcc-s1"}
