@@ -92,6 +92,10 @@ TEST(KeptCheckpointsTest, WhatIsStillToBeEvaluatedIsKept) {
   kept.Add({"b", 20, 20});
   EXPECT_THAT(kept.Expire(settings), ElementsAre("before", "a5"));
   kept.OnEvaluation(10, 1);
+  KeptCheckpoints pending;
+  pending.OnEvaluation(10, 1);
+  pending.Add({"b", 20, 20});
+  EXPECT_FALSE(pending.best(settings.keep_best()).has_value()) << "that was of others";
   kept.OnEvaluation(20, 2);
   kept.Add({"c", 30, 30});
   EXPECT_THAT(kept.Expire(settings), ElementsAre("b"));
