@@ -189,7 +189,7 @@ class EndingsTest(WithPrograms):
         self.await_nobody()
 
     def test_killed(self):
-        script = self.start("--workers=2")
+        script = self.start("--workers=2", "--persistent")
         loaders = self.loaders_of(script)
         self.assertEqual(len(loaders), 2)
         for pid in loaders:  # they cannot notice anything, and hold what they have inherited
@@ -203,7 +203,7 @@ class EndingsTest(WithPrograms):
         self.await_nobody()
 
     def test_a_loader_process_is_killed(self):
-        script = self.start("--workers=2")
+        script = self.start("--workers=2", "--persistent")
         os.kill(self.loaders_of(script)[0], signal.SIGKILL)
         errors = script.communicate()[1]
         self.assertEqual(script.returncode, 1, errors)  # torch has several sentences for it
@@ -221,7 +221,7 @@ class EndingsTest(WithPrograms):
                 self.await_nobody()
 
     def test_a_terminal_is_closed(self):
-        script = self.start("--workers=2")
+        script = self.start("--workers=2", "--persistent")
         loaders = self.loaders_of(script)
         self.assertEqual(len(loaders), 2)
         for pid in loaders:
@@ -242,7 +242,7 @@ class EndingsTest(WithPrograms):
         self.assertEqual(code, 0, printed)
         log = (self.folder / "runs" / "latest" / "logs" / "worker-0.log").read_text()
         self.assertEqual(sorted(line for line in log.splitlines() if line.startswith("begins")),
-                         ["begins 0", "begins 1"])
+                         ["begins 0"] * 2 + ["begins 1"] * 2)  # of each epoch
 
     def test_signals_of_a_process_that_the_script_forks(self):
         text = FAILING.replace("import torch", "import os, signal, torch", 1).replace("FAILS", """

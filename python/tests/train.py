@@ -118,6 +118,7 @@ def arguments():
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--persistent", action="store_true", help="loader processes, beyond an epoch")
     parser.add_argument("--shuffle", action="store_true")
     parser.add_argument("--augment", action="store_true")
     parser.add_argument("--sum", action="store_true")
@@ -179,7 +180,7 @@ def main():
             optimizer, [group["lr"] for group in optimizer.param_groups], total_steps=21, cycle_momentum=False)
     dataset = Augmented(x, y) if args.augment else TensorDataset(x, y)
     loader = DataLoader(dataset, batch_size=args.batch, shuffle=args.shuffle, num_workers=args.workers,
-                        pin_memory=args.pin)
+                        persistent_workers=args.persistent, pin_memory=args.pin)
     scaler = torch.cuda.amp.GradScaler(init_scale=2.0 ** 10) if args.amp == "float16" else None
     job = None
     if not args.plain:
