@@ -165,7 +165,6 @@ class Loader:
         self._is_persistent: bool = loader.num_workers > 0 and loader.persistent_workers
         self._batches: Optional[Iterator[Any]] = None  # of loader processes
         self._loops = 0
-        self.loop: Optional[int] = None  # the number of the loop over it that is running
         self._fetched: Dict[Place, Any] = {}  # ahead of their turn
         self._micro: int = self.batch_size
         self._from = loader  # the last attribute: see __setattr__
@@ -241,7 +240,7 @@ class Loader:
         if not self._is_persistent:
             self._plan.limit = limit
         self._loops += 1
-        loop = self.loop = self._loops
+        loop = self._loops
         last: Optional[int] = None  # epoch of which it has given batches
         try:
             while True:
@@ -266,8 +265,7 @@ class Loader:
                     self._put_back()
                     raise
         finally:
-            if self.loop == loop:  # else another has begun before this one was given up
-                self.loop = None
+            if self._loops == loop:  # else another has begun before this one was given up
                 self._forget()
 
     def _forget(self) -> None:
