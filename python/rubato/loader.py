@@ -271,6 +271,9 @@ class Loader:
     def _forget(self) -> None:
         """What has been read ahead, and loader processes: before the next loop the script may change the data set."""
         if not self._is_persistent:
+            batches: Any = self._batches
+            if batches is not None:
+                batches._shutdown_workers()  # not by its destructor, in which a Ctrl-C would be lost
             self._batches = None
             self._plan.asked.clear()
             self._fetched.clear()
