@@ -20,6 +20,7 @@ absl::StatusOr<SimulationSetting> DrawCluster(uint64_t seed, const proto::Mode& 
   scenario.switches.clear();
   scenario.checkpoints.clear();
   scenario.stops.clear();
+  scenario.script_changes = false;
   // A server's death ends the job in any mode.
   const auto is_fatal = [](const Fault& fault) { return !IsSurvivable(fault.kind); };
   scenario.faults.erase(std::remove_if(scenario.faults.begin(), scenario.faults.end(), is_fatal),
@@ -31,7 +32,8 @@ absl::StatusOr<SimulationSetting> DrawCluster(uint64_t seed, const proto::Mode& 
   job.is_script = false;
   job.epochs = 1;
   job.learning_rate_parity = true;
-  job.checkpoint_every = 0;
+  job.checkpoint_every = {};
+  job.top_k = false;
   job.seconds = 0;
   job.target = 0;
   job.diverges_in = 0;

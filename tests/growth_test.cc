@@ -52,8 +52,8 @@ SimulationSetting LongJob(const std::vector<SmallJob::Stage>& schedule) {
   small.schedule = schedule;
   small.mode = AsyncMode();
   small.leaves_out = true;  // some symbols are not finite
-  small.checkpoint_every = 40;
-  small.evaluate_every = 2;
+  small.checkpoint_every = {40};
+  small.evaluate_every = {2};
   SimulationSetting setting = MakeSetting(small);
   setting.job.mutable_metrics()->mutable_every()->set_steps(10);
   setting.jitter = kMillisecond;
