@@ -320,7 +320,7 @@ void Worker::Run(const Session::SendToCoordinator& send) {
 }
 
 void Worker::Run(const Session::Test& test) {
-  if (!test.is_final) tested_version_ = test.version;  // one such test at a time
+  tested_version_ = test.version;  // one test at a time
   if (!test.only_keeps) {
     values_->StartTest(test.unit, parameters_.values(), test.is_final);
     return;
