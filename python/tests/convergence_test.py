@@ -144,7 +144,9 @@ class ConvergenceTest(WithPrograms):
             steps = sorted(line["step"] for line in lines if line["kind"] == "eval")
             if mode == "sync":
                 self.assertEqual(steps, list(range(5, 50, 5)))
-            self.assertEqual(set(steps) - set(range(5, 50, 5)), set())
+            else:  # where it is due, but for what is under way then
+                self.assertIn(len(steps), range(1, 10))
+                self.assertGreaterEqual(steps[0], 3)
 
     def test_a_test_without_the_targets_metric_is_named(self):
         printed = self.study("--processes", "--seeds", "1", "--out", "study", code=1, FIGURE="loss")
