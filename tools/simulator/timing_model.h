@@ -6,7 +6,7 @@ namespace rubato {
 
 // Raised whenever the same setting takes another time than before: runs of two timing models are
 // not compared (tools/bench/convergence/study.h).
-constexpr int kTimingModel = 1;
+constexpr int kTimingModel = 2;
 
 }  // namespace rubato
 
