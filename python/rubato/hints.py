@@ -5,8 +5,8 @@ from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tu
 import torch
 
 from .errors import warn
-from .layout import Entry, sums_of
-from .overlap import on_accumulated
+from .layout import Entry
+from .overlap import Accumulated, on_accumulated
 
 _TOLERANCE = 0.05  # of the job's length, and one step
 
@@ -84,8 +84,7 @@ class GradientWatch:
 
     def __init__(self, parameters: Sequence[torch.Tensor]):
         """`parameters`: that are trained."""
-        # By index: the gradient of backward, its version and sums.
-        self._versions: Dict[int, Tuple[torch.Tensor, int, str]] = {}
+        self._seen: Dict[int, Accumulated] = {}  # by index
         self._parameters = parameters
         self._hooks: List[Any] = [on_accumulated(parameter, self._hook(index))
                                   for index, parameter in enumerate(self._parameters)]
@@ -96,17 +95,16 @@ class GradientWatch:
     def _on_gradient(self, index: int) -> None:
         gradient = self._parameters[index].grad
         if gradient is not None and gradient.layout is torch.strided:
-            self._versions[index] = gradient, gradient._version, sums_of(gradient)
+            self._seen[index] = Accumulated(gradient)
 
     def end(self, by_scaler: bool) -> None:
         """optimizer.step(): nothing is watched any more. `by_scaler`: a GradScaler calls it, which changes gradients
         itself."""
-        changed = any(self._parameters[index].grad is gradient
-                      and (gradient._version != version or sums_of(gradient) != before)
-                      for index, (gradient, version, before) in self._versions.items())
+        changed = any(self._parameters[index].grad is seen.gradient and seen.has_changed()
+                      for index, seen in self._seen.items())
         for hook in self._hooks:
             (hook[1] if isinstance(hook, tuple) else hook).remove()
-        self._hooks, self._versions = [], {}
+        self._hooks, self._seen = [], {}
         if changed and not by_scaler:
             warn("the script changes gradients between backward and optimizer.step(), which is done "
                  "to those of each micro-batch. To clip the gradient of the whole step: "

@@ -6,7 +6,7 @@ does not reach are recognised only at optimizer.step(), and delay all entries be
 """
 
 import threading
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional
 
 import torch
 
@@ -27,8 +27,7 @@ class Overlap:
         self._left = layout.values  # values of the vector from there on are rubato-worker's
         self._next = 0  # the last entry that is not filled, or -1
         self._under_way: Dict[int, Any] = {}  # entries that a GPU is still writing: the event of that
-        # Entries: their gradient, its version, and, of the first micro-batch, its sums.
-        self._seen: Dict[int, Tuple[torch.Tensor, int, str]] = {}
+        self._seen: Dict[int, Accumulated] = {}  # by entry
         self._refused: Optional[Refused] = None  # for step(): a process that raises in a hook may not end (torch 1.13)
         self._may_leave = False  # a whole micro-batch has shown that the script does nothing that is refused
         self._hooks = [on_accumulated(entry.tensor, self._hook(index)) for index, entry in enumerate(layout.entries)
@@ -63,7 +62,7 @@ class Overlap:
                 "with overlap=True, and checkpoints with use_reentrant=False: it may have left")
         if self._refused is not None or gradient.is_sparse:  # which finish() refuses
             return
-        self._seen[index] = gradient, gradient._version, self._sums_of(gradient)
+        self._seen[index] = Accumulated(gradient, not self._may_leave)
         if engine.work.keeps:  # nothing of it leaves
             return
         self._fill(index)
@@ -75,9 +74,6 @@ class Overlap:
             self._next -= 1
         if self._next >= 0 and self._may_leave:
             self._tell(entries[self._next].begin + entries[self._next].size)
-
-    def _sums_of(self, gradient: torch.Tensor) -> str:
-        return "" if self._may_leave else sums_of(gradient)
 
     def _is_awaited(self, index: int) -> bool:
         """Whether backward may still bring it; averages have been there since forward."""
@@ -112,10 +108,9 @@ class Overlap:
             self._start()
         if self._refused is not None:
             raise self._refused
-        for index, (gradient, version, before) in self._seen.items():
+        for index, seen in self._seen.items():
             entry = self._layout.entries[index]
-            if (entry.tensor.grad is not gradient or gradient._version != version
-                    or self._sums_of(gradient) != before):
+            if entry.tensor.grad is not seen.gradient or seen.has_changed():
                 raise Refused(f"the gradient of {entry.name} was changed between backward and optimizer.step(), "
                               "expected nothing to change it with overlap=True: it may have left (prepare's "
                               "clip_grad_norm clips at the servers)")
@@ -128,6 +123,20 @@ class Overlap:
             self._layout.end_sum(work)
         self._seen = {}  # they are not kept longer than `.grad` is
         self._may_leave = True
+
+
+class Accumulated:
+    """A gradient as backward has left it."""
+
+    def __init__(self, gradient: torch.Tensor, sums_up: bool = True):
+        """`sums_up`: to notice writes to its `.data`, too."""
+        self.gradient = gradient
+        self._version = gradient._version
+        self._sums = sums_of(gradient) if sums_up else None
+
+    def has_changed(self) -> bool:
+        return (self.gradient._version != self._version
+                or self._sums is not None and sums_of(self.gradient) != self._sums)
 
 
 def on_accumulated(parameter: torch.Tensor, hook: Any) -> Any:

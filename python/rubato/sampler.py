@@ -104,7 +104,7 @@ class Places:
         if order is None:
             self._of = functools.lru_cache(maxsize=2)(lambda epoch: Permutation(seed, epoch, size))
         elif callable(order):
-            self._of = functools.lru_cache(maxsize=2)(self._given)
+            self._of = functools.lru_cache(maxsize=2)(functools.partial(self._given, order))
 
     def tell(self, epoch: int, begin: int, end: int, indices: List[int]) -> None:
         """What the job's random order has there, which need not be computed once more. Of the last that were told."""
@@ -129,9 +129,9 @@ class Places:
                                   f"{self._size} samples of the data set")
         return found
 
-    def _given(self, epoch: int) -> Tuple[Any, List[int]]:
+    def _given(self, order: Callable[[int], Sequence[int]], epoch: int) -> Tuple[Any, List[int]]:
         """The script's, and some of them, which stay if it changes the list."""
-        indices = _drawn(self._order, self._seed, epoch)
+        indices = _drawn(order, self._seed, epoch)
         if not self._least <= len(indices) <= self._size:
             most = "" if self._least == self._size else f" to {self._size}"
             raise self._error(f"order({epoch}) has {len(indices)} indices, expected {self._least}{most}: in each epoch "
@@ -141,7 +141,7 @@ class Places:
     def check_same(self, epoch: int) -> None:
         """An error if the script's order of the epoch, which it is asked for once more, has become another: then other
         workers have it otherwise, too, and samples come twice or never."""
-        if callable(self._order) and self._given(epoch)[1] != self._of(epoch)[1]:
+        if callable(self._order) and self._given(self._order, epoch)[1] != self._of(epoch)[1]:
             raise self._error(f"order({epoch}) has become another in the epoch, expected the same each time and in all "
                               "workers: a function of the epoch, and not of what one worker has seen or drawn")
 
