@@ -5,6 +5,12 @@ bring them too: then `messages = True` spares parsing them. Tests have the same 
 package.
 """
 
+# Tests are compiled without optimisation (.bazelrc).
+TEST_COPTS = [
+    "-O0",
+    "-U_FORTIFY_SOURCE",
+]
+
 # Their tests know of no protocol buffers, or few do.
 _WITHOUT_MESSAGES = ["common/base", "common/frames", "common/wire", "tensor"]
 

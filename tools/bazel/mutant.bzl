@@ -1,11 +1,9 @@
 """Code with a bug on purpose, which a test must notice."""
 
-# Compiled more often than run; what a bug leaves unused is no matter.
-MUTANT_COPTS = [
-    "-O0",
-    "-U_FORTIFY_SOURCE",
-    "-w",
-]
+load(":cc.bzl", "TEST_COPTS")
+
+# Compiled more often than run, as tests are; what a bug leaves unused is no matter.
+MUTANT_COPTS = TEST_COPTS + ["-w"]
 
 def mutate(name, source, out, texts):
     """Puts a bug into a source file: [old, new, old, new, ...]."""
