@@ -160,8 +160,9 @@ int64_t Recurrence::Last(const SampleSchedule& schedule, const proto::Mode& mode
   return schedule.UnitsFor(schedule.SamplesBefore(units) / samples_ * samples_);
 }
 
-bool Recurrence::IsDue(const SampleSchedule& schedule, const proto::Mode& mode,
-                       int64_t units) const {
+bool Recurrence::IsDue(const SampleSchedule& schedule, const proto::Mode& mode, int64_t units,
+                       bool at_origin) const {
+  if (units == schedule.origin_unit()) return at_origin;
   return units > schedule.origin_unit() && Next(schedule, mode, units - 1) == units;
 }
 

@@ -85,8 +85,10 @@ class Recurrence {
   int64_t Next(const SampleSchedule& schedule, const proto::Mode& mode, int64_t units) const;
   // The last number of units up to `units` after which it happens; the origin's, or 0, if none is.
   int64_t Last(const SampleSchedule& schedule, const proto::Mode& mode, int64_t units) const;
-  // Whether it happens after `units` units.
-  bool IsDue(const SampleSchedule& schedule, const proto::Mode& mode, int64_t units) const;
+  // Whether it happens after `units` units. Of what lies before its origin the schedule knows
+  // nothing: `at_origin` says whether it happens there.
+  bool IsDue(const SampleSchedule& schedule, const proto::Mode& mode, int64_t units,
+             bool at_origin = false) const;
 
  private:
   int64_t steps_;  // in sync, where it counts them; else 0

@@ -64,8 +64,7 @@ class Evaluations {
   static constexpr size_t kMostTold = 1024;
 
   bool IsDue(const Lineage& lineage, int64_t unit) const {
-    return unit == lineage.origin() ? tests_origin_
-                                    : every_.IsDue(lineage.schedule(), lineage.mode(), unit);
+    return every_.IsDue(lineage.schedule(), lineage.mode(), unit, tests_origin_);
   }
   bool IsTold(int64_t unit) const { return unit < told_below_ || told_.count(unit) != 0; }
 

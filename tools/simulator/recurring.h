@@ -24,8 +24,7 @@ class Recurring {
     tested_.clear();
     written_.clear();
   }
-  // A test of parameters that have seen so many units has been told of; `is_ending`: the training
-  // is over.
+  // A test that was due at that unit has been told of; `is_ending`: the training is over.
   absl::Status OnTest(int64_t unit, bool is_ending);
   // It is about to be written. One that is due on arrival may be taken later, in steps.
   absl::Status OnCheckpoint(const proto::Manifest& manifest, bool is_ending);

@@ -124,10 +124,8 @@ void WorkerLoop::MaybeAskForWork(Actions* actions) {
 }
 
 bool WorkerLoop::Tests(const WorkerTask& task) const {
-  if (tests_have_ended_ || !task.may_test || task.unit == evaluated_) return false;
-  return task.unit == view().origin_unit()
-             ? view().tests_origin()
-             : evaluate_every_->IsDue(*schedule_, view().mode(), task.unit);
+  return !tests_have_ended_ && task.may_test && task.unit != evaluated_ &&
+         evaluate_every_->IsDue(*schedule_, view().mode(), task.unit, view().tests_origin());
 }
 
 WorkerLoop::Compute WorkerLoop::ComputationOf(const WorkerTask& task, bool early) {
