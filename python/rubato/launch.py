@@ -9,7 +9,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, Optional
 
-from . import server
+from . import interrupts, server
 from .errors import Ended, Error, Refused, end_if_imported_anew, shown
 
 _LOOK = 1.0  # seconds between looks at the processes
@@ -120,7 +120,8 @@ def launch(function: Callable[[], Any], job: Dict[str, Any], workers: int = 2, *
                           for key, value in servers.settings().items()}}
         process = context.Process(target=_work, args=(function, environment,
                                                       str(servers.path / "logs" / f"worker-{rank}.log")))
-        process.start()
+        with interrupts.deferred():
+            process.start()
         processes.append(process)
     return Run(servers, processes)
 

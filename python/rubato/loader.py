@@ -8,7 +8,7 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTu
 import torch
 from torch.utils import data
 
-from . import seeds
+from . import interrupts, seeds
 from .engine import Engine
 from .errors import USAGE, Refused, imported_anew
 from .sampler import Order, Places
@@ -163,7 +163,7 @@ class Loader:
         self._limit: Callable[[], int] = lambda: 0
         # Loader processes that outlive a loop see nothing of what the script does to the data set, as in torch.
         self._is_persistent: bool = loader.num_workers > 0 and loader.persistent_workers
-        self._batches: Optional[Iterator[Any]] = None  # of loader processes
+        self._batches: Any = None  # of loader processes
         self._loops = 0
         self._fetched: Dict[Place, Any] = {}  # ahead of their turn
         self._micro: int = self.batch_size
@@ -271,10 +271,10 @@ class Loader:
     def _forget(self) -> None:
         """What has been read ahead, and loader processes: before the next loop the script may change the data set."""
         if not self._is_persistent:
-            batches: Any = self._batches
-            if batches is not None:
-                batches._shutdown_workers()  # not by its destructor, in which a Ctrl-C would be lost
-            self._batches = None
+            if self._batches is not None:
+                with interrupts.deferred():
+                    self._batches._shutdown_workers()
+                    self._batches = None
             self._plan.asked.clear()
             self._fetched.clear()
 
@@ -286,7 +286,8 @@ class Loader:
         if place not in self._plan.asked:
             self._plan.urgent = place
         if self._batches is None:
-            self._batches = self._start()
+            with interrupts.deferred():
+                self._batches = self._start()
         while True:
             try:
                 of, batch = next(self._batches)

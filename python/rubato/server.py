@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
-from . import core
+from . import core, interrupts
 from .errors import Ended, Error, Refused, shown
 
 _PR_SET_PDEATHSIG = 1
@@ -119,7 +119,7 @@ class Servers:
         arguments = [word for key, value in self.settings().items() for word in ("--set", f"{key}={value}")]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RUBATO_")}
         environment["RUBATO_KEY"] = self.secret
-        with open(self.path / "logs" / f"server-{shard}.log", "ab") as log:
+        with open(self.path / "logs" / f"server-{shard}.log", "ab") as log, interrupts.deferred():
             self.processes.append(subprocess.Popen(
                 [self._program, "--config", str(self.path / "job.yaml"), "--shard", str(shard),
                  "--run-dir", str(self.path), *arguments],

@@ -128,6 +128,20 @@ class EndingsTest(WithPrograms):
         self.assertEqual(script.returncode, -signal.SIGINT)
         self.await_nobody()
 
+    def test_interrupted_while_its_processes_are_started(self):
+        hook = "os.register_at_fork(after_in_parent=lambda: {} and os.kill(os.getpid(), signal.SIGINT))\n"
+        for name, text in (("servers", FAILING.replace("job = ", hook.format(True) + "job = ")),
+                           ("loaders", FAILING.replace("batch_size=16", "batch_size=16, num_workers=2").replace(
+                               "for epoch", hook.format("multiprocessing.active_children()") + "for epoch"))):
+            with self.subTest(name):
+                (self.folder / "script.py").write_text("import multiprocessing, os, signal\n" + text.replace(
+                    "FAILS", "pass").replace("join()", "join(epochs=3)"))
+                script = subprocess.run([PYTHON, "script.py"], cwd=self.folder, env=self.environment, text=True,
+                                        capture_output=True)
+                self.assertEqual(script.returncode, -signal.SIGINT, script.stderr)
+                self.assertIn("KeyboardInterrupt", script.stderr)
+                self.await_nobody()
+
     def test_interrupted_while_it_waits_for_others(self):
         self.script_of_a_job("cluster: {workers: 2, address: '127.0.0.1:0'}")
         script = subprocess.Popen([PYTHON, TRAIN], cwd=self.folder, text=True, stderr=subprocess.PIPE,

@@ -94,6 +94,11 @@ MUTANTS = [
      "            if of is not None:", "features_test FeaturesTest.test_a_loop_that_goes_back_reads_again"),
     ("the next epoch's data are read before its loop begins", "loader.py", "            self._plan.limit = limit\n",
      "            pass\n", "features_test FeaturesTest.test_nothing_of_an_epoch_is_read_before_its_loop"),
+    ("Ctrl-C is lost while processes are started", "interrupts.py", "    signal.signal(signal.SIGINT, note)\n", "",
+     "endings_test EndingsTest.test_interrupted_while_its_processes_are_started"),
+    ("Ctrl-C is lost after processes are started", "interrupts.py",
+     "            signal.raise_signal(", "            print(",
+     "endings_test EndingsTest.test_interrupted_while_its_processes_are_started"),
     ("tensors that the script replaces are read on", "loader.py",
      "            batch = [tensor[index] for tensor in tensors]",
      "            self._old = getattr(self, '_old', tensors)\n"
