@@ -167,9 +167,9 @@ TEST(CountersTest, MetricsCountOn) {
   proto::View view;
   view.set_leaves(1);
   *view.mutable_mode() = SyncMode();
-  metrics.Begin(BuiltInPolicy(view), SampleSchedule(60'000, 64, 1, kSteps, kSamples), kSteps,
-                kSamples, kSteps);
   std::vector<MetricsLine> lines;
+  metrics.Begin(BuiltInPolicy(view), view.mode(), SampleSchedule(60'000, 64, 1, kSteps, kSamples),
+                kSteps, kSamples, kSteps, &lines);
   int64_t samples = kSamples, unit = kSteps;
   while (lines.empty()) {  // until the next one is due
     proto::Progress progress;

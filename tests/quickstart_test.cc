@@ -66,10 +66,11 @@ class QuickstartTest : public ClusterTest {
         EXPECT_GE(line["communication_hidden"], 0);
         EXPECT_LE(line["communication_hidden"], 1);
       }
-      EXPECT_EQ(keys,
-                (std::set<std::string>{"kind", "step", "epoch", "samples", "updates", "time",
-                                       "loss", "accuracy", "learning_rate", "samples_per_second",
-                                       "staleness", "pushed_bytes", "pulled_bytes"}));
+      EXPECT_EQ(keys, (std::set<std::string>{"kind", "mode", "step", "epoch", "samples", "updates",
+                                             "time", "loss", "accuracy", "learning_rate",
+                                             "samples_per_second", "staleness", "pushed_bytes",
+                                             "pulled_bytes"}));
+      EXPECT_EQ(line["mode"], sync ? "sync" : "async");
       for (const std::string key : {"step", "samples", "epoch", "loss", "accuracy",
                                     "samples_per_second", "learning_rate"}) {
         EXPECT_GT(line[key], 0) << line;  // and is no null

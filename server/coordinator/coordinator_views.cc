@@ -245,7 +245,7 @@ void Coordinator::OpenNextView() {
   work_->CatchUpWithBlocks(change_, now_, &out_);
   view_.set_number(view_.number() + 1);
   if (is_new_lineage) view_.set_tests_origin(evaluations_->EndLineage(work_->lineage()));
-  work_->OpenView(change_, ending_.stopping(), registry_.WorkerIds(), &view_);
+  work_->OpenView(change_, ending_.stopping(), registry_.WorkerIds(), &view_, &out_);
   const int64_t from_step = view_.from_step();
   change_.Open();
   if (is_new_lineage) OnNewLineage(before);

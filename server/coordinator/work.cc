@@ -87,7 +87,8 @@ void Work::BeginTraining(double seconds_before, absl::Time now) {
   for (const int64_t unit : ledger_.redo_units()) {
     samples -= schedule.SamplesBefore(unit + 1) - schedule.SamplesBefore(unit);
   }
-  metrics_->Begin(policy_, schedule, done(), samples, origin_steps_);
+  std::vector<MetricsLine> lines;  // none yet
+  metrics_->Begin(policy_, lineage_.mode(), schedule, done(), samples, origin_steps_, &lines);
 }
 
 void Work::OpenFirstView(const std::vector<WorkerId>& members, proto::View* view) {
@@ -97,7 +98,7 @@ void Work::OpenFirstView(const std::vector<WorkerId>& members, proto::View* view
 }
 
 void Work::OpenView(const ViewChange& change, bool stopping, const std::vector<WorkerId>& members,
-                    proto::View* view) {
+                    proto::View* view, Outcomes* out) {
   change.Settle(&ledger_);
   int64_t from_step = change.highest() + 1;
   const bool begins = lineage_.is_over();
@@ -114,7 +115,10 @@ void Work::OpenView(const ViewChange& change, bool stopping, const std::vector<W
   AddTo(from_step, view);
   if (!begins) return;
   const SampleSchedule& schedule = lineage_.schedule();
-  metrics_->Begin(policy_, schedule, from_step, schedule.SamplesBefore(from_step), origin_steps_);
+  std::vector<MetricsLine> lines;
+  metrics_->Begin(policy_, lineage_.mode(), schedule, from_step, schedule.SamplesBefore(from_step),
+                  origin_steps_, &lines);
+  out->insert(out->end(), lines.begin(), lines.end());
 }
 
 void Work::AddTo(int64_t from_step, proto::View* view) {

@@ -48,7 +48,7 @@ class Work {
   // Another lineage begins if this one is over. The lineage ends with the work already begun if the
   // job is `stopping` or another mode was requested.
   void OpenView(const ViewChange& change, bool stopping, const std::vector<WorkerId>& members,
-                proto::View* view);
+                proto::View* view, coordinator::Outcomes* out);
   // Adds the members: all workers that are here. On arrival, new workers and workers that had
   // nothing to do begin at the clock of the slowest active worker, so that nobody has to wait until
   // they have caught up.

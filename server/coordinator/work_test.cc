@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "common/space/modes.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -99,7 +100,7 @@ TEST_F(WorkTest, InSyncALostWorkersPartOfAStepThatIsTakenIsNotWaitedFor) {
   const ViewChange change = Closed({{1, 1}}, 1);
   work_->CatchUpWithBlocks(change, now_, &out_);
   registry_->Remove(3);
-  work_->OpenView(change, /*stopping=*/false, registry_->WorkerIds(), &view_);
+  work_->OpenView(change, /*stopping=*/false, registry_->WorkerIds(), &view_, &out_);
   work_->OnTick(now_ + absl::Seconds(1), &out_);
   EXPECT_EQ(work_->metrics().units(), 1);
   EXPECT_THAT(work_->WaitedFor(*registry_), ElementsAre(WorkerId{0, 1}));
@@ -111,7 +112,7 @@ TEST_F(WorkTest, InSyncWhoLivesStillTellsOfStepsThatAreTakenWhenAnotherIsLost) {
   const ViewChange change = Closed({{1, 1}}, 1);
   work_->CatchUpWithBlocks(change, now_, &out_);
   registry_->Remove(3);
-  work_->OpenView(change, /*stopping=*/false, registry_->WorkerIds(), &view_);
+  work_->OpenView(change, /*stopping=*/false, registry_->WorkerIds(), &view_, &out_);
   Computed(2, 0, 0, 2);
   work_->OnTick(now_ + absl::Seconds(1), &out_);
   EXPECT_EQ(work_->metrics().units(), 1);
@@ -167,6 +168,22 @@ TEST_F(WorkTest, OnArrivalACheckpointCountsTheSamplesOfTheContributionsThatAreDo
   resumed.BeginTraining(0, now_);
   EXPECT_EQ(resumed.done(), 3);
   EXPECT_EQ(resumed.metrics().samples(), 4 + 4 + 2);
+}
+
+// Their mode is told as what it is: the checkpoint does not say how stale its contributions might
+// be.
+TEST_F(WorkTest, BeforeStepsWhatSomeBlocksHoldOfBoundedIsDoneWithoutStaleness) {
+  Begin("mode { mode: NAME_SYNC }");
+  proto::Manifest checkpoint;
+  checkpoint.set_mode(proto::Manifest::MODE_BOUNDED);
+  checkpoint.set_step(5);
+  checkpoint.add_blocks()->set_units_below(5);
+  checkpoint.add_blocks()->set_units_below(4);
+  proto::View view;
+  Work resumed(job_, 18, checkpoint, {}, BuiltInPolicy);
+  resumed.OpenFirstView(registry_->WorkerIds(), &view);
+  EXPECT_EQ(ModeName(view.mode()), "bounded, staleness 0");
+  EXPECT_EQ(view.until_step(), 5);
 }
 
 // Before, the job was in async: its steps were counted by samples, and are fewer than its units.
@@ -281,7 +298,7 @@ TEST_F(WorkTest, InSyncOnlyAViewEndsTheLineage) {
   closed.set_lowest_version(0);
   closed.set_highest_version(1);
   change.OnClosed({0, 1}, closed);
-  work_->OpenView(change, /*stopping=*/true, registry_->WorkerIds(), &view_);
+  work_->OpenView(change, /*stopping=*/true, registry_->WorkerIds(), &view_, &out_);
   EXPECT_EQ(view_.from_step(), 2);
   EXPECT_EQ(work_->lineage().until(), 2);
 }

@@ -112,7 +112,8 @@ absl::Span<const Figure> Figures() { return kFigures; }
 
 bool IsFreeName(absl::string_view name) {
   constexpr size_t kLongest = 64;
-  if (name.empty() || name.size() > kLongest || name == "kind" || name == "split") return false;
+  if (name.empty() || name.size() > kLongest || name == "kind" || name == "split" || name == "mode")
+    return false;
   return std::all_of(name.begin(), name.end(),
                      [](unsigned char c) { return absl::ascii_isalnum(c) || c == '_'; }) &&
          std::none_of(std::begin(kFigures), std::end(kFigures),

@@ -50,6 +50,7 @@ struct MetricsLine {
   std::optional<double> accuracy;        // share of correct predictions among those judged, if any
   std::map<std::string, double> others;  // that a script's test has found, by their free names
   // Of training lines only:
+  std::string mode;               // in which all its updates were made: "bounded, staleness 3"
   double learning_rate = 0;       // of the last update
   double samples_per_second = 0;  // since the last line that is 0.1 s or more before
   double staleness = 0;           // mean over updates and blocks

@@ -74,9 +74,9 @@ TEST(FiguresTest, AScriptsFiguresHaveFreeNames) {
     EXPECT_TRUE(IsFreeName(name)) << name;
   }
   for (const Figure& figure : Figures()) EXPECT_FALSE(IsFreeName(figure.name)) << figure.name;
-  for (const auto& name :
-       {std::string(), std::string("kind"), std::string("split"), std::string("a-b"),
-        std::string("a b"), std::string("a/b"), std::string("\xc3\xa4"), std::string(65, 'n')}) {
+  for (const auto& name : {std::string(), std::string("kind"), std::string("split"),
+                           std::string("mode"), std::string("a-b"), std::string("a b"),
+                           std::string("a/b"), std::string("\xc3\xa4"), std::string(65, 'n')}) {
     EXPECT_FALSE(IsFreeName(name)) << name;
   }
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/space/modes.h"
 #include "server/run/line_stride.h"
 
 namespace rubato {
@@ -35,9 +36,12 @@ Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time st
       window_start_(now),
       marks_({{now, 0}}) {}
 
-void Metrics::Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule,
-                    int64_t units, int64_t samples, int64_t origin_steps) {
+void Metrics::Begin(std::shared_ptr<const Policy> policy, const proto::Mode& mode,
+                    const SampleSchedule& schedule, int64_t units, int64_t samples,
+                    int64_t origin_steps, std::vector<MetricsLine>* lines) {
+  AddLine(lines);
   policy_ = std::move(policy);
+  mode_ = ModeName(mode);
   sync_ = !policy_->on_arrival();
   schedule_ = schedule;
   units_ = units;
@@ -197,6 +201,7 @@ void Metrics::AddLine(std::vector<MetricsLine>* lines) {
   line.time = Seconds(last_);
   line.loss = window_loss_ / window_told_;
   if (window_judged_ > 0) line.accuracy = window_correct_ / window_judged_;
+  line.mode = mode_;
   line.learning_rate = last_rate_;
   line.samples_per_second = Speed();
   line.staleness = window_staleness_ / window_units_;

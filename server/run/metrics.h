@@ -68,11 +68,13 @@ class Metrics {
   // The training counts from `start` on.
   Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now);
 
-  // From now on `schedule` divides the job's samples into units of the policy's mode; `units` of
-  // them, with `samples` samples, are done, and before its origin lie `origin_steps` steps. Call it
-  // before the first progress, and at each change of mode, when no work is in progress.
-  void Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule, int64_t units,
-             int64_t samples, int64_t origin_steps);
+  // From now on `schedule` divides the job's samples into units of `mode`, whose policy is
+  // `policy`; `units` of them, with `samples` samples, are done, and before its origin lie
+  // `origin_steps` steps. Call it before the first progress, and at each change of mode, when no
+  // work is in progress. Appends the line of what was counted before, as no line is of two modes.
+  void Begin(std::shared_ptr<const Policy> policy, const proto::Mode& mode,
+             const SampleSchedule& schedule, int64_t units, int64_t samples, int64_t origin_steps,
+             std::vector<MetricsLine>* lines);
 
   // A part of a unit has been computed. Appends the lines that are complete now: in sync in the
   // order of steps, with sums in the order of micro-batches, so that they do not depend on who
@@ -146,6 +148,7 @@ class Metrics {
   double Speed();
 
   std::shared_ptr<const Policy> policy_;
+  std::string mode_;
   bool sync_ = true;  // a unit is a step, of which several workers tell
   std::optional<SampleSchedule> schedule_;
   bool has_begun_ = false;

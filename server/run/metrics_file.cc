@@ -26,6 +26,7 @@ std::string ToJson(const MetricsLine& line) {
   Json json;
   json["kind"] = std::string(KindName(line));
   if (line.kind == MetricsLine::Kind::kEval) json["split"] = std::string(line.split);
+  if (line.kind == MetricsLine::Kind::kTrain) json["mode"] = line.mode;
   ForEachFigure(line, [&](const Figure& figure, const Figure::Value& value) {
     std::visit([&](auto number) { json[std::string(figure.name)] = number; }, value);
   });

@@ -25,7 +25,9 @@ class MetricsTest : public testing::Test {
     proto::View view;
     view.set_leaves(2);
     *view.mutable_mode() = sync ? SyncMode() : AsyncMode();
-    metrics.Begin(BuiltInPolicy(view), SampleSchedule(kEpoch, 40, 2), 0, 0, 0);
+    std::vector<MetricsLine> none;
+    metrics.Begin(BuiltInPolicy(view), view.mode(), SampleSchedule(kEpoch, 40, 2), 0, 0, 0, &none);
+    EXPECT_TRUE(none.empty());
     return metrics;
   }
 
@@ -253,10 +255,34 @@ TEST_F(MetricsTest, KeepsPartsOfSoManySteps) {
   proto::View view;
   view.set_leaves(1 << 16);
   *view.mutable_mode() = SyncMode();
-  metrics.Begin(BuiltInPolicy(view), SampleSchedule(kEpoch, 40, 1 << 16), 0, 0, 0);
+  metrics.Begin(BuiltInPolicy(view), view.mode(), SampleSchedule(kEpoch, 40, 1 << 16), 0, 0, 0,
+                &lines_);
   for (int64_t unit = 1; unit < 1000; ++unit) metrics.OnProgress(Told(unit, 0, 1), now_, &lines_);
   EXPECT_TRUE(lines_.empty());
   EXPECT_EQ(metrics.open(), 16u);
+}
+
+TEST_F(MetricsTest, NoLineIsOfTwoModes) {
+  job_.mutable_metrics()->mutable_every()->set_steps(10);
+  Metrics metrics = Begun(/*sync=*/true);
+  for (const int64_t leaf : {0, 1}) metrics.OnProgress(Told(0, leaf, 20), now_, &lines_);
+  EXPECT_TRUE(lines_.empty());
+  proto::View view;
+  view.set_leaves(2);
+  *view.mutable_mode() = BoundedMode(3);
+  metrics.Begin(BuiltInPolicy(view), view.mode(), SampleSchedule(kEpoch, 20, 1, 1, 40), 1, 40, 1,
+                &lines_);
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_EQ(lines_[0].mode, "sync");
+  EXPECT_EQ(lines_[0].unit, 1);
+  EXPECT_EQ(lines_[0].samples, 40);
+  EXPECT_EQ(lines_[0].loss, 1.5);
+  metrics.OnProgress(Told(1, 0, 20), now_, &lines_);
+  metrics.CloseWindow(now_, &lines_);
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_EQ(lines_[1].mode, "bounded, staleness 3");
+  EXPECT_EQ(lines_[1].samples, 60);
+  EXPECT_EQ(lines_[1].loss, 1);  // of its samples alone
 }
 
 TEST_F(MetricsTest, LinesAreAsManyForEachDoublingOfTheRun) {

@@ -29,6 +29,7 @@ constexpr char kTrain[] = "train";
 struct Parsed {
   RunCurves run;
   std::map<std::string, std::vector<double>> places;  // by kind; each rises
+  std::vector<std::string> modes;                     // of each training line
 };
 
 // The run went back: the training lines from `size` on do not count any more, nor do tests of
@@ -37,6 +38,7 @@ void GoBack(Parsed* parsed, size_t size, double place) {
   std::vector<size_t>& seams = parsed->run.seams;
   while (!seams.empty() && seams.back() >= size) seams.pop_back();
   seams.push_back(size);
+  parsed->modes.resize(size);
   for (auto& [kind, places] : parsed->places) {
     const auto behind = std::upper_bound(places.begin(), places.end(), place);
     const size_t kept = kind == kTrain ? size : static_cast<size_t>(behind - places.begin());
@@ -63,6 +65,7 @@ bool AddLine(absl::string_view text, Parsed* parsed) {
   const size_t index = static_cast<size_t>(at - places.begin());
   if (*kind == kTrain && at != places.end()) GoBack(parsed, index, now);
   const bool replaces = index < places.size() && places[index] == now;
+  if (*kind == kTrain) parsed->modes.emplace_back(TextAt(line, "mode"));
   if (!replaces) places.insert(places.begin() + static_cast<std::ptrdiff_t>(index), now);
   Curves& curves = parsed->run.kinds[kind->get<std::string>()];
   size_t most = kMostOthers;
@@ -114,6 +117,10 @@ RunCurves ParseCurves(absl::string_view text) {
     if (end == absl::string_view::npos) break;
     if (end > 0 && !AddLine(text.substr(0, end), &parsed)) ++parsed.run.skipped;
     text.remove_prefix(end + 1);
+  }
+  const std::vector<std::string>& modes = parsed.modes;
+  for (size_t i = 1; i < modes.size(); ++i) {
+    if (modes[i] != modes[i - 1]) parsed.run.switches.emplace_back(i, modes[i]);
   }
   return std::move(parsed.run);
 }

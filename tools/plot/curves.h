@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,6 +23,8 @@ struct RunCurves {
   std::map<std::string, Curves> kinds;  // by what they are of: "train", "test", "eval"
   // Indices of the training lines that are the first after the run went back to a checkpoint.
   std::vector<size_t> seams;
+  // Those that are the first in another mode than the line before, and the mode.
+  std::vector<std::pair<size_t, std::string>> switches;
   int64_t skipped = 0;  // lines that are no metrics
 };
 

@@ -58,7 +58,8 @@ Json DataOf(const std::vector<RunCurves>& runs) {
     all.push_back({{"name", run.name},
                    {"mode", run.mode},
                    {"kinds", std::move(kinds)},
-                   {"seams", run.seams}});
+                   {"seams", run.seams},
+                   {"switches", run.switches}});
   }
   for (const Figure& figure : told) {
     if (figure.use == Figure::Use::kRecord) continue;

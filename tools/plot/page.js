@@ -1,8 +1,8 @@
 'use strict';
 // Draws what `rubato plot` has put into #data: {runs: [{name, mode, kinds: {train: {step: [...], ...}, test: ...},
-// seams}], figures: [{name, title, unit, isAxis}]}, in the order in which they are shown.
+// seams, switches}], figures: [{name, title, unit, isAxis}]}, in the order in which they are shown.
 // A null is a figure that was not finite: a gap in the curve. Seams are the lines of training before which the run went
-// back to a checkpoint.
+// back to a checkpoint. A switch is a line of training, the first in another mode, and that mode.
 (() => {
   const {palette, element, style, number, onColors} = shared;
   const {runs, figures} = shared.data;
@@ -99,6 +99,39 @@
     return made;
   };
 
+  // Where runs went to another mode: lines from top to bottom with its name, where there is room.
+  const switches = {
+    id: 'switches',
+    afterDatasetsDraw: view => {
+      const {ctx, chartArea: area, scales: {x}} = view;
+      if (!x) return;  // there are no curves yet
+      ctx.save();
+      ctx.font = '11px ' + Chart.defaults.font.family;
+      const ends = [];  // of the names that stand there, in rows
+      runs.forEach((run, index) => {
+        if (hidden[index]) return;
+        const color = palette[index % palette.length];
+        for (const [line, mode] of run.switches) {
+          const at = x.getPixelForValue(run.kinds.train[axis][line - 1]);  // where the mode before ended
+          Object.assign(ctx, {strokeStyle: color, fillStyle: color, lineWidth: 1});
+          ctx.setLineDash([2, 3]);
+          ctx.beginPath();
+          ctx.moveTo(at, area.top);
+          ctx.lineTo(at, area.bottom);
+          ctx.stroke();
+          const width = ctx.measureText(mode).width;
+          const row = [0, 1, 2].find(row => (ends[row] || 0) < at);
+          if (row === undefined || at + 4 + width > area.right) continue;
+          ends[row] = at + 8 + width;
+          Object.assign(ctx, {strokeStyle: style('--card'), lineWidth: 4});  // a curve may be there
+          ctx.setLineDash([]);
+          for (const draw of [ctx.strokeText, ctx.fillText]) draw.call(ctx, mode, at + 4, area.bottom - 6 - 13 * row);
+        }
+      });
+      ctx.restore();
+    },
+  };
+
   const scales = chart => {
     const ends = [];
     for (const run of runs.filter((_, index) => !hidden[index])) {
@@ -155,6 +188,7 @@
     chart.view = new Chart(canvas, {
       type: 'line',
       data: {datasets: []},
+      plugins: [switches],
       options: {
         animation: false, parsing: false, normalized: true, maintainAspectRatio: false, spanGaps: false,
         interaction: {mode: 'nearest', intersect: false, axis: 'xy'},

@@ -21,8 +21,10 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::NanSensitiveDoubleEq;
 using ::testing::Not;
+using ::testing::Pair;
 
 constexpr char kLines[] =
     R"({"kind":"train","step":10,"epoch":0.5,"samples":100,"time":1.5,"loss":2.25,"accuracy":0.5,"learning_rate":0.1,"samples_per_second":66,"staleness":0})"
@@ -158,6 +160,25 @@ TEST(CurvesTest, ErrorsSayWhatWasExpected) {
               IsError(absl::StatusCode::kNotFound, HasSubstr("found no metrics.jsonl in")));
 }
 
+TEST(CurvesTest, AModeThatAnotherFollowsIsASwitch) {
+  std::string text;
+  const auto train = [&](int samples, const char* mode) {
+    absl::StrAppend(&text, R"({"kind":"train",)", mode, R"("step":1,"samples":)", samples, "}\n");
+  };
+  for (const int samples : {10, 20}) train(samples, R"("mode":"sync",)");
+  for (const int samples : {30, 40}) train(samples, R"("mode":"async",)");
+  const auto switches = [&] { return ParseCurves(text).switches; };
+  EXPECT_THAT(switches(), ElementsAre(Pair(2, "async")));
+  train(20, R"("mode":"sync",)");  // it went back
+  EXPECT_THAT(switches(), IsEmpty());
+  train(25, R"("mode":"bounded, staleness 3",)");
+  train(30, R"("mode":"sync",)");
+  EXPECT_THAT(switches(), ElementsAre(Pair(2, "bounded, staleness 3"), Pair(3, "sync")));
+  text.clear();
+  for (const int samples : {10, 20}) train(samples, "");  // of another version
+  EXPECT_THAT(switches(), IsEmpty());
+}
+
 // Not each test has found them all.
 TEST(CurvesTest, OtherFiguresOfTestsAreCurvesOfTheirNames) {
   std::string text = R"({"kind":"train","step":1,"samples":1,"loss":1,"mine":7})"
@@ -194,6 +215,7 @@ TEST(PlotPageTest, HoldsTheDataOfAllRuns) {
   first.mode = "async";
   RunCurves second = first;
   first.seams = {1};
+  first.switches = {{1, "bounded, staleness 3"}};
   second.name = "</script><script>alert(1)</script> \xff";
   const std::string page = PlotPage({first, second});
   const nlohmann::json data = DataOf(page);
@@ -202,6 +224,7 @@ TEST(PlotPageTest, HoldsTheDataOfAllRuns) {
   EXPECT_EQ(data["runs"][0]["mode"], "async");
   EXPECT_EQ(data["runs"][0]["seams"].dump(), "[1]");
   EXPECT_EQ(data["runs"][1]["seams"].dump(), "[]");
+  EXPECT_EQ(data["runs"][0]["switches"].dump(), R"([[1,"bounded, staleness 3"]])");
   EXPECT_EQ(data["runs"][0]["kinds"]["train"]["loss"].dump(), "[2.25,null]");
   EXPECT_EQ(data["runs"][0]["kinds"]["test"]["accuracy"].dump(), "[0.75]");
   EXPECT_FALSE(data["runs"][0]["kinds"]["test"].contains("staleness"));

@@ -53,7 +53,7 @@ class ReferenceTest(unittest.TestCase):
     # A script's package says of a figure that the job does not take that it is the script's alone.
     def test_scripts_know_which_names_lines_of_metrics_have(self):
         names = re.findall(r"^\| `(\w+)` \|", self.pages["metrics.md"], re.MULTILINE)
-        self.assertEqual(figures._FIELDS, {"kind", "split", *names})
+        self.assertEqual(figures._FIELDS, {"kind", "split", "mode", *names})
         self.assertEqual(figures._MOST, int(re.search(
             r"kMostOthers = (\d+);", pathlib.Path("server/run/figures.h").read_text())[1]))
 
