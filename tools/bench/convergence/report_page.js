@@ -179,7 +179,7 @@
             ', a band for each mode. The tables below have the figures.',
         scales: {
           x: axisOf(titles[axis], {min: 0, max: end || 1, ticks: {maxTicksLimit: 6}}),
-          y: axisOf(metric, {grace: '3%'}),
+          y: axisOf(metric, /accuracy$/.test(metric) ? {max: 1} : {grace: '3%'}),
         },
       };
     },
