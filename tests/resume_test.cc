@@ -465,6 +465,14 @@ TEST_F(ResumeTest, AJobMayAskToGoOnByItself) {
   EXPECT_EQ(shard_0.Wait().code, 0);
   for (const nlohmann::json& line : Metrics("by-hand", "train")) EXPECT_GT(line["step"], 20);
   EXPECT_EQ(Summary("by-hand")["digest"], Summary("undisturbed")["digest"]);
+
+  // Its state says whose run it is, and its folder does not.
+  fs::rename(Path("runs"), Path("earlier"));
+  fs::create_directory(Path("runs"));
+  fs::rename(Path("by-hand"), Path("runs/by-hand"));
+  result = train("required");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("goes on from runs/by-hand/checkpoints/step-"));
 }
 
 // The first one of a run is, and others that come within a second of it are not before they get

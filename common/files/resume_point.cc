@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -37,22 +38,39 @@ absl::StatusOr<std::string> FindOfRun(const std::string& path, std::vector<std::
   return own;
 }
 
+// When the run in `folder` began, as 20261121T075901Z, if it is one of `name`; else empty. That is
+// how the folder is called, or what its state says where it was given another name, as in pods.
+std::string Begun(const fs::directory_entry& folder, const std::string& name) {
+  // NAME-20261121T075901Z-3fa9: 22 characters follow the name.
+  const std::string called = folder.path().filename().string();
+  if (called.size() == name.size() + 22 && absl::StartsWith(called, name + "-")) {
+    return called.substr(name.size() + 1, 16);
+  }
+  std::error_code error;
+  if (folder.is_symlink(error)) return "";  // runs/latest
+  const RunFolder run(folder.path().string());
+  for (const std::string& file : {run.StateFile(), run.TermFile()}) {
+    const absl::StatusOr<std::string> state = ReadSmallFile(file);
+    if (!state.ok()) continue;
+    const auto json = ParseJson(*state);
+    if (TextAt(json, "name") == name) return TextAt(json, "begun");
+  }
+  return "";
+}
+
 // Empty if there is none.
 std::string NewestCheckpoint(const std::string& runs, const std::string& name,
                              std::vector<std::string>* warnings) {
-  std::vector<std::string> paths;
+  std::vector<std::pair<std::string, std::string>> begun;  // when, and the path
   std::error_code error;
   for (fs::directory_iterator it(runs, error), end; !error && it != end; it.increment(error)) {
-    // NAME-20261121T075901Z-3fa9: 22 characters follow the name.
-    const std::string folder = it->path().filename().string();
-    if (folder.size() == name.size() + 22 && absl::StartsWith(folder, name + "-")) {
-      paths.push_back(it->path().string());
-    }
+    const std::string when = Begun(*it, name);
+    if (!when.empty()) begun.emplace_back(when, it->path().string());
   }
-  std::sort(paths.rbegin(), paths.rend());
+  std::sort(begun.rbegin(), begun.rend());
   std::string found;
   std::vector<std::string> unread;  // why
-  for (const std::string& path : paths) {
+  for (const auto& [when, path] : begun) {
     if (const absl::Status status = CheckAccess(path); !status.ok()) {  // another user's
       unread.emplace_back(status.message());
       continue;

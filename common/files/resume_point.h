@@ -24,8 +24,9 @@ std::string NoneFound(const proto::Job& job, const std::string& runs);
 
 // The path of a checkpoint; empty: from the beginning. `flag` is the value of --resume: empty for
 // what the job says, `never`, `auto`, `required`, or a run or checkpoint. For `auto` and `required`
-// it is the newest whole checkpoint of the newest run NAME-... under `runs` that has one. A run
-// that has no whole one of its own stands for the checkpoint that it began from.
+// it is the newest whole checkpoint of the newest run under `runs` that has one, of those that
+// are called NAME-... or of whose job the state says that name. A run that has no whole one of its
+// own stands for the checkpoint that it began from.
 // The path has no links in it, such as runs/latest. `warnings` as FindCheckpoint. NotFound if there
 // is none where one is required; else as FindCheckpoint.
 absl::StatusOr<std::string> ResumePoint(const proto::Job& job, const std::string& flag,

@@ -66,6 +66,30 @@ TEST_F(ResumePointTest, IsTheNewestWholeCheckpointOfTheNewestRunThatHasOne) {
   EXPECT_EQ(*Find(proto::Checkpoint::RESUME_NEVER), "");
 }
 
+// As in pods, where it has the name of a Job.
+TEST_F(ResumePointTest, ARunMayBeCalledOtherwise) {
+  const auto write = [&](const std::string& run, const std::string& name, const std::string& begun,
+                         bool is_flushed = true) {
+    const std::string path = Write(run, 10);
+    const RunFolder folder(runs_ + "/" + run);
+    const std::string state = "{\"name\": \"" + name + "\", \"begun\": \"" + begun + "\"}";
+    RUBATO_EXPECT_OK(WriteFileAtomically(folder.TermFile(), state));
+    RUBATO_EXPECT_OK(WriteFileAtomically(folder.StateFile(), is_flushed ? state : ""));
+    return path;
+  };
+  const auto find = [&] { return *Find(proto::Checkpoint::RESUME_AUTO); };
+  write("job-20261121T075901Z-3fa9", "job", "20261121T075901Z");
+  const std::string first = write("zzz", "job", "20261122T075901Z");
+  write("job-2", "job-2", "20261129T075901Z");  // of another job
+  fs::create_directory_symlink("zzz", runs_ + "/latest");
+  EXPECT_EQ(find(), first);
+  const std::string second = write("job-20261123T075901Z-0000", "job", "20261123T075901Z");
+  EXPECT_EQ(find(), second);
+  // The machine lost power, and state.json is empty.
+  const std::string third = write("aaa", "job", "20261124T075901Z", /*is_flushed=*/false);
+  EXPECT_EQ(find(), third);
+}
+
 TEST_F(ResumePointTest, ASimulatedRunIsNone) {
   const std::string expected = Write("job-20261121T075901Z-3fa9", 900);
   Write("job-20261122T075901Z-0000", 10);

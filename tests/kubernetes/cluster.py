@@ -51,6 +51,15 @@ class Cluster:
             elif kind == "Pod":
                 self._make(name, document)
 
+    def delete_jobs(self):
+        """As `kubectl delete -f`, when the pods have ended; claims and what was said stay."""
+        self._services = []  # so that names go at once
+        for job in self.jobs.values():
+            job.delete()
+        while any(job.running() for job in self.jobs.values()):
+            self.tick()
+        self.jobs = {}
+
     def _publish(self):
         names = set()
         for service in self._services:

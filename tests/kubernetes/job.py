@@ -32,14 +32,15 @@ class Job:
 
     def _create(self, index):
         template, host = self.spec["template"], None
-        spec, name = template["spec"], f"{self.name}-{len(self.pods)}"
+        drawn = f"{self.uid[:5]}-{len(self.pods)}"
+        spec, name = template["spec"], f"{self.name}-{drawn}"
         labels = dict(template["metadata"]["labels"])
         labels["batch.kubernetes.io/controller-uid"] = self.uid
         labels["batch.kubernetes.io/job-name"] = self.name
         if self._is_indexed:
             label = "batch.kubernetes.io/job-completion-index"
             labels[label] = str(index)
-            host, name = f"{self.name}-{index}", f"{self.name}-{index}-{len(self.pods)}"
+            host, name = f"{self.name}-{index}", f"{self.name}-{index}-{drawn}"
             last = {"name": "JOB_COMPLETION_INDEX",
                     "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
             container, = spec["containers"]
@@ -88,6 +89,10 @@ class Job:
             self.condition, self.reason = condition, reason
             for pod in self.running().values():
                 pod.delete()
+
+    def delete(self):
+        """With its pods, and no others are made."""
+        self._end("Deleted", "")
 
     def patch(self, spec):
         """parallelism and completions, which of an Indexed Job are changed to equal numbers."""

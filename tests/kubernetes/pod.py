@@ -111,7 +111,8 @@ class Pod:
             raise ValueError(f"{self.name}: runAsNonRoot, and runAsUser is 0")
         return ["setpriv", f"--reuid={security['runAsUser']}", f"--regid={security['runAsGroup']}",
                 f"--groups={security['fsGroup']}", "--bounding-set=-all", "--inh-caps=-all",
-                "--ambient-caps=-all", "--no-new-privs", "env", "-i",
+                "--ambient-caps=-all", "--no-new-privs", "env", "-i", "-C",
+                self.container.get("workingDir", "/var"),  # the image's
                 *(f"{name}={value}" for name, value in self._environment.items()), *words]
 
     def pid(self):

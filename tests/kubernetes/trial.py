@@ -24,22 +24,29 @@ class Trial:
     """A pod is called JOB/INDEX, as `workers/1` and `shard-0/0`."""
 
     def __init__(self, folder, programs, job, network, image, haste, scenario):
-        self._text = subprocess.run(
-            [programs[0], "render", "kubernetes", job, "--image", "a/b:1", "--runs-size", "1GiB",
-             "--server-memory", "1GiB", "--worker-memory", "1GiB"],
-            stdout=subprocess.PIPE, text=True, check=True).stdout
-        base = re.search(r"^kind: Service\nmetadata:\n  name: (.*)$", self._text, re.MULTILINE)[1]
+        self._render = [programs[0], "render", "kubernetes", job, "--image", "a/b:1",
+                        "--server-memory", "1GiB", "--worker-memory", "1GiB",
+                        *scenario.get("flags", ["--runs-size", "1GiB"])]
         self._cluster = Cluster(folder, programs, network, image, haste, "hasty" in scenario)
-        self._cluster.make_keys(self._text)
-        old, new = scenario.get("change", ("", ""))
-        assert old in self._text
-        self._cluster.apply(new.join(self._text.rsplit(old, 1)) if old else self._text)
-        self._base, self._old, self._failed, self._harmed, self._views = base, {}, set(), None, 0
-        uid = self._job("shard-0").uid
-        self._runs = os.path.join(folder, "claims", f"{base}-runs", f"{base}-{uid}")
+        self._old, self._failed, self._harmed, self._views = {}, set(), None, 0
+        self._folders = []  # of each time that the manifests were applied
         self._steps = []  # pairs of a moment and a step
         self.figures = {}
+        self._apply([], *scenario.get("change", ("", "")))
         self._cluster.watchers.append(self._watch)
+
+    def _apply(self, flags, old="", new=""):
+        self._text = subprocess.run(self._render + flags, stdout=subprocess.PIPE, text=True,
+                                    check=True).stdout
+        assert old in self._text
+        if not self._folders:
+            self._cluster.make_keys(self._text)
+        self._cluster.apply(new.join(self._text.rsplit(old, 1)) if old else self._text)
+        self._base = re.search(r"^kind: Service\nmetadata:\n  name: (.*)$", self._text,
+                               re.MULTILINE)[1]
+        claim = re.search(r"claimName: (.*)$", self._text, re.MULTILINE)[1]
+        self._folders.append(f"runs/{self._base}-{self._job('shard-0').uid}")
+        self._runs = self._cluster.stores.claim(claim) + self._folders[-1][len("runs"):]
 
     def _job(self, word):
         return self._cluster.jobs[f"{self._base}-{word}"]
@@ -128,6 +135,19 @@ class Trial:
         pod = self._old[word]
         self._until(lambda: pod.ended is not None, f"the end of {word}")
         assert pod.exit_code() == int(code), (word, pod.exit_code(), pod.said())
+
+    def again(self, *flags):
+        """The objects deleted, and applied anew as these flags besides render them."""
+        self._cluster.delete_jobs()
+        self._apply(list(flags))
+        self._harmed, self._old = None, {}
+
+    def goes_on(self, number):
+        """From a checkpoint of the run that was begun so many-th, and in the newest run."""
+        said = f"goes on from /?{self._folders[int(number) - 1]}/checkpoints/"
+        self._until(lambda: "shard-0/0" in self._words() and
+                    re.search(said, self._pod("shard-0/0").said()), said)
+        self._until(lambda: os.path.exists(self._runs), "the folder of the run")
 
     def replaced(self, word):
         self._until(lambda: word in self._words(), f"another {word}")

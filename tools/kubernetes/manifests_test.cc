@@ -104,6 +104,29 @@ TEST(ManifestsTest, ServersAreCalledByNames) {
   EXPECT_EQ(service["spec"]["publishNotReadyAddresses"], true);
 }
 
+TEST(ManifestsTest, AJobGoesOnFromWhatIsInTheClaim) {
+  Options options = MakeOptions();
+  options.runs_claim = "mine";
+  for (const char* resume : {"auto", "required", "never", "runs/a", "/runs/a/checkpoints/step-7"}) {
+    options.resume = resume;
+    const Model model = Made(MakeJob(), options);
+    const Json shard = ContainerOf(Named(model, "Job", "-shard-0"));
+    EXPECT_THAT(shard["args"].dump(), HasSubstr(absl::StrCat("\"--resume\",\"", resume, "\"")));
+    EXPECT_EQ(shard["workingDir"], "/");  // where runs/ is
+    for (const char* other : {"-servers", "-workers"}) {
+      EXPECT_THAT(ContainerOf(Named(model, "Job", other))["args"].dump(),
+                  Not(HasSubstr("--resume")));
+    }
+  }
+  // All TrainJobs of a runtime have one volume.
+  options = MakeOptions();
+  options.format = Format::kTrainingRuntime;
+  proto::Job job = MakeJob();
+  job.mutable_checkpoint()->set_resume(proto::Checkpoint::RESUME_AUTO);
+  EXPECT_THAT(std::string(Named(Made(job, options), "ConfigMap", "")["data"]["job.yaml"]),
+              HasSubstr("resume: auto"));
+}
+
 TEST(ManifestsTest, ADedicatedCoordinatorHasTheVolumeAndAllShardsAreAlike) {
   proto::Job job = MakeJob();
   job.mutable_cluster()->set_dedicated_coordinator(true);

@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/digest.h"
 #include "common/base/printable.h"
 #include "common/base/status.h"
+#include "common/files/resume_point.h"
 #include "common/job/job.h"
 #include "tools/kubernetes/manifests.h"
 #include "tools/kubernetes/places.h"
@@ -107,12 +109,24 @@ absl::Status CheckGpus(const proto::Device& device, int gpus) {
   return absl::OkStatus();
 }
 
-// Runs have folders of their own on the volume, which nobody looks through.
-absl::Status CheckResume(const proto::Checkpoint& checkpoint) {
-  if (checkpoint.resume() == proto::Checkpoint::RESUME_NEVER) return absl::OkStatus();
+// An earlier run is in a claim that outlives what is rendered.
+absl::Status CheckResume(const proto::Job& job, const Options& options) {
+  const std::string& resume = options.resume;
+  const bool is_path = !resume.empty() && !IsResumeMode(resume);
+  if (!is_path && !AsksForNewest(job, resume)) return absl::OkStatus();
+  if (is_path && !absl::StartsWith(resume, "runs/") && !absl::StartsWith(resume, "/runs/")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--resume: found ", resume,
+        ", expected auto, required, never, or a run or checkpoint in the claim, as runs/NAME"));
+  }
+  // The volume of a TrainingRuntime is that of all its TrainJobs.
+  if (!options.runs_claim.empty() || options.format == Format::kTrainingRuntime) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
-      "checkpoint.resume: found auto or required, expected never: pods that are replaced go on by "
-      "themselves, and an earlier run's checkpoints are not looked for");
+      absl::StrCat(resume.empty() ? "checkpoint.resume" : "--resume",
+                   ": expected with --runs-claim alone, a claim that has earlier runs: that which "
+                   "is rendered without it is new"));
 }
 
 // The longest name that leaves room for what stands behind it: the digest, and the index of a
@@ -249,9 +263,8 @@ absl::Status CheckScript(const proto::Job& job) {
 // Kubernetes takes no other text.
 absl::Status CheckUtf8(const proto::Job& job, const Options& options) {
   const std::pair<const char*, std::string> texts[] = {
-      {"--data-claim", options.data_claim},
-      {"--data-command", options.data_command},
-      {"--data-path", options.data_path},
+      {"--data-claim", options.data_claim}, {"--data-command", options.data_command},
+      {"--data-path", options.data_path},   {"--resume", options.resume},
       {"the job", ResolvedYaml(job)},
   };
   for (const auto& [name, text] : texts) {
@@ -283,7 +296,7 @@ absl::StatusOr<Model> MakeModel(proto::Job job, const Options& options, const Si
   RUBATO_RETURN_IF_ERROR(CheckUtf8(job, options));
   RUBATO_RETURN_IF_ERROR(CheckScript(job));
   RUBATO_RETURN_IF_ERROR(CheckGpus(job.device(), options.gpus));
-  RUBATO_RETURN_IF_ERROR(CheckResume(job.checkpoint()));
+  RUBATO_RETURN_IF_ERROR(CheckResume(job, options));
   RUBATO_RETURN_IF_ERROR(CheckObjectName("--runs-claim", options.runs_claim));
   RUBATO_RETURN_IF_ERROR(CheckObjectName("--priority-class", options.priority_class));
   RUBATO_RETURN_IF_ERROR(CheckLabel("--queue", options.queue));

@@ -33,6 +33,9 @@ struct Options {
   std::string data_path;
   // An existing claim for the run's folder; default: one is rendered.
   std::string runs_claim;
+  // What the job goes on from: a run or checkpoint in that claim, auto, required or never; empty:
+  // what checkpoint.resume says.
+  std::string resume;
   std::string priority_class;
   bool disruption_budget = false;
   std::string queue;                 // of Kueue, which a JobSet waits in

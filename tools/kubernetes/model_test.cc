@@ -95,7 +95,19 @@ TEST(ModelTest, MistakesAreOneSentence) {
       {[](proto::Job* j, Options*) {
          j->mutable_checkpoint()->set_resume(proto::Checkpoint::RESUME_AUTO);
        },
-       "checkpoint.resume: found auto or required, expected never"},
+       "checkpoint.resume: expected with --runs-claim alone"},
+      {[](proto::Job*, Options* o) { o->resume = "required"; },
+       "--resume: expected with --runs-claim alone"},
+      {[](proto::Job*, Options* o) {
+         o->resume = "here/a";
+         o->runs_claim = "mine";
+       },
+       "--resume: found here/a, expected auto"},
+      {[](proto::Job*, Options* o) {
+         o->resume = "runs/\xe9";
+         o->runs_claim = "mine";
+       },
+       "--resume: found bytes that are not UTF-8 text"},
       {[](proto::Job* j, Options*) { j->mutable_data()->set_path("/here"); },
        "data.path: found /here, a path of this machine"},
       {[](proto::Job*, Options* o) { o->data_claim = "x"; }, "--data-claim: the job draws"},

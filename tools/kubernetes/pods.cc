@@ -64,6 +64,7 @@ Json Arguments(const Model& model, Group group) {
       }
       add("--advertise", absl::StrCat(CoordinatorHost(model), port));
       add("--run-dir", absl::StrCat(kRunsFolder, "/", model.base, "-$(RUN_UID)"));
+      if (!model.options.resume.empty()) add("--resume", AsItStands(model.options.resume));
       break;
     case Group::kServers:
       add("--first-shard", is_dedicated ? "0" : "1");
@@ -210,6 +211,7 @@ Json Container(const Model& model, Group group) {
                     {"image", IsServer(group) ? model.options.image : model.WorkerImage()},
                     {"command", Command(model, group)}};
   if (!RunsScript(model, group)) container["args"] = Arguments(model, group);
+  if (group == Group::kCoordinator) container["workingDir"] = "/";  // earlier runs are in runs/
   container["env"] = Environment(model, group);
   if (IsServer(group)) {
     container["ports"] = Json::array({{{"name", kPortName}, {"containerPort", kPort}},

@@ -237,6 +237,11 @@ int RenderMain(const std::vector<std::string>& arguments) {
             "data.path as the workers see it; default: by its last name, in the folder above");
   flags.Add("runs-claim", &options.runs_claim, "NAME",
             "an existing claim for the run's folder; default: one is rendered");
+  flags.Add(
+      "resume", &options.resume, "RUN|CHECKPOINT|auto",
+      "continue from a checkpoint of a run in that claim, as runs/NAME; auto: from the newest "
+      "run of the job's name, if there is one; required: the same, and an error if there is "
+      "none; never. Takes precedence over checkpoint.resume");
   flags.Add("runs-size", &typed.runs_size, "SIZE",
             "of the claim that is rendered; default: as predicted");
   flags.Add("server-memory", &typed.server_memory, "SIZE", "of each server; default: as predicted");
