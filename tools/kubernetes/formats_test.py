@@ -9,9 +9,11 @@ import copy
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 sys.dont_write_bytecode = True
@@ -151,6 +153,32 @@ class FormatsTest(unittest.TestCase):
                 file.write(text.replace("/spec/parallelism", "/spec/paralelism"))
             self.assertTrue([d for d in built(folder, "dev") if refusal(d, newest())])
 
+    def test_the_page_shows_patches_of_all_pods(self):
+        kubectl = program("kubectl")
+        if kubectl is None:
+            self.skipTest("RUBATO_TEST_PACKAGES names no folder with kubectl")
+        with open("docs/kubernetes.md", encoding="utf-8") as file:
+            found = re.search("^    resources: \\[job.yaml\\]\n(    .*\n|\n)*", file.read(), re.MULTILINE)
+        with tempfile.TemporaryDirectory() as folder:
+            text = render_examples.render(RUBATO, "quickstart")
+            for name, content in (("job", text), ("kustomization", textwrap.dedent(found[0]))):
+                with open(f"{folder}/{name}.yaml", "w", encoding="utf-8") as file:
+                    file.write(content)
+            done = subprocess.run([kubectl, "kustomize", folder], stdout=subprocess.PIPE, check=True)
+        patched = by_name(yaml.safe_load_all(done.stdout))
+        self.assertEqual(len([d for d in patched if refusal(d, newest())]), 0)
+        for document in patched:
+            if document["kind"] == "PersistentVolumeClaim":
+                self.assertEqual(document["spec"].pop("storageClassName"), "fast")
+            if document["kind"] != "Job":
+                continue
+            pod = document["spec"]["template"]["spec"]
+            self.assertEqual(pod.pop("imagePullSecrets"), [{"name": "registry"}])
+            self.assertEqual(pod.pop("nodeSelector"), {"pool": "training"})
+            if document["metadata"]["name"].endswith("-workers"):
+                self.assertEqual(pod.pop("tolerations"), [{"key": "nvidia.com/gpu", "operator": "Exists"}])
+        self.assertEqual(patched, by_name(d for d in yaml.safe_load_all(text) if d))
+
     def test_a_chart_is_what_the_flags_render(self):
         helm = program("helm")
         if helm is None:
@@ -195,6 +223,22 @@ class FormatsTest(unittest.TestCase):
                     self.assertEqual(container["resources"]["limits"]["nvidia.com/gpu"], "1")
                 else:
                     self.assertEqual(found["metadata"], expected["metadata"])
+            # Where pods may run, of which nodes, and what pulls their images.
+            placed = {"nodeSelector": {"workers": {"pool": "gpus"}},
+                      "tolerations": {"workers": [{"key": "gpus", "operator": "Exists"}]},
+                      "imagePullSecrets": [{"name": "registry"}], "storageClass": "fast"}
+            with open(folder + "/placed.yaml", "w", encoding="utf-8") as file:
+                yaml.safe_dump(placed, file)
+            for document in filled(folder, "-f", folder + "/placed.yaml"):
+                self.assertIsNone(refusal(document, newest()), document)
+                if document["kind"] == "PersistentVolumeClaim":
+                    self.assertEqual(document["spec"]["storageClassName"], "fast")
+                if document["kind"] == "Job":
+                    pod = document["spec"]["template"]["spec"]
+                    self.assertEqual(pod["imagePullSecrets"], placed["imagePullSecrets"])
+                    for key in ("nodeSelector", "tolerations"):
+                        group = document["metadata"]["name"].rpartition("-")[2]
+                        self.assertEqual(pod.get(key), placed[key].get(group), (key, group))
             # What are words for truth or nothing in YAML are names here.
             names = lambda d: [d["metadata"]["name"].partition("-")[0],
                                d["metadata"]["labels"]["app.kubernetes.io/instance"]]
@@ -203,7 +247,8 @@ class FormatsTest(unittest.TestCase):
                     self.assertEqual(names(document), [name, name])
                     self.assertIsNone(refusal(document, newest()), name)
             for mistake in ("worker=1", "workers=3", "workers=two", "gpus=2", "name=A", "image=",
-                            "resources.shard-0.cpu=1", "claims.run=x"):
+                            "resources.shard-0.cpu=1", "claims.run=x", "storageClass=A", "nodeSelector.worker.a=b",
+                            "tolerations.workers=x", "imagePullSecrets[0].nam=x"):
                 self.assertNotEqual(run("template", "x", folder, "--set", mistake).returncode, 0,
                                     mistake)
 

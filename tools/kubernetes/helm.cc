@@ -29,6 +29,9 @@ constexpr const char* kRunsClaim = "rubato--runs-claim--value";
 constexpr const char* kRunsSize = "rubato--runs-size--value";
 constexpr const char* kResources = "rubato--resources--value--";  // and the group's name
 constexpr const char* kDigest = "rubato--digest--value";
+// And the value's name, and where there is one for each group, -- and the group's: the line is
+// there only if the value is not empty.
+constexpr const char* kOptional = "rubato--optional--value--";
 constexpr const char* kIfGpus = "rubato--if-gpus--value";
 constexpr const char* kElse = "rubato--else--value";
 constexpr const char* kEnd = "rubato--end--value";
@@ -104,6 +107,28 @@ std::vector<Value> Values(const Model& model) {
   values.push_back({"runsSize", "Of the claim that is made.",
                     RunsClaim(model)["spec"]["resources"]["requests"]["storage"],
                     Text("^[0-9]+(Mi|Gi|Ti)$")});
+  values.push_back({"storageClass", "Of the claim that is made; empty: the cluster's default.", "",
+                    Text(absl::StrCat("^$|", object_name))});
+  const Json secret = Closed({{"name", Text(object_name)}});
+  values.push_back({"imagePullSecrets",
+                    "Of all pods, as [{name: registry}].",
+                    Json::array(),
+                    {{"type", "array"}, {"items", secret}}});
+  const Json texts = {{"type", "object"}, {"additionalProperties", {{"type", "string"}}}};
+  const Json objects = {{"type", "array"}, {"items", {{"type", "object"}}}};
+  Json selectors = Json::object(), tolerations = Json::object();
+  Json selector_schemas = Json::object(), toleration_schemas = Json::object();
+  for (const Group group : Groups(model)) {
+    const std::string word = GroupWord(model, group);
+    selectors[word] = Json::object();
+    selector_schemas[word] = texts;
+    tolerations[word] = Json::array();
+    toleration_schemas[word] = objects;
+  }
+  values.push_back({"nodeSelector", "Of each pod, the labels that its node has.", selectors,
+                    Closed(selector_schemas)});
+  values.push_back({"tolerations", "Of each pod, as Kubernetes has them.", tolerations,
+                    Closed(toleration_schemas)});
   return values;
 }
 
@@ -177,7 +202,20 @@ std::string Template(const Model& model, const Json& document) {
     const std::string word = GroupWord(model, group);
     expressions.emplace_back(kResources + word, ResourcesText(word, group == Group::kWorkers));
   }
-  return absl::StrReplaceAll(YamlText(document), expressions);
+  std::vector<std::string> lines = absl::StrSplit(YamlText(document), '\n');
+  for (std::string& line : lines) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(line, kOptional);
+    if (parts.second.empty()) {
+      line = absl::StrReplaceAll(line, expressions);
+      continue;
+    }
+    const std::pair<std::string, std::string> names = absl::StrSplit(parts.second, "--");
+    const std::string value = names.second.empty() ? absl::StrCat(".Values.", names.first)
+                                                   : absl::StrCat("(index .Values.", names.first,
+                                                                  " \"", names.second, "\")");
+    line = absl::StrCat("{{- with ", value, " }}\n", parts.first, "{{ toJson . }}\n{{- end }}");
+  }
+  return absl::StrJoin(lines, "\n");
 }
 
 // The documents with words for what the values say.
@@ -190,10 +228,15 @@ std::vector<Json> Documents(const Model& model) {
     for (const Group group : Groups(words)) {
       if (document["metadata"]["name"] != JobName(words, group)) continue;
       Json& pod = document["spec"]["template"]["spec"];
+      const std::string word = GroupWord(words, group);
+      pod["imagePullSecrets"] = absl::StrCat(kOptional, "imagePullSecrets");
+      for (const char* key : {"nodeSelector", "tolerations"}) {
+        pod[key] = absl::StrCat(kOptional, key, "--", word);
+      }
       for (const char* kind : {"initContainers", "containers"}) {
         if (!pod.contains(kind)) continue;
         for (Json& container : pod[kind]) {
-          container["resources"] = kResources + GroupWord(words, group);
+          container["resources"] = kResources + word;
         }
       }
     }
@@ -234,6 +277,7 @@ Files HelmChart(const Model& model) {
   made.options.runs_claim.clear();
   Json claim = RunsClaim(made);
   claim["spec"]["resources"]["requests"]["storage"] = kRunsSize;
+  claim["spec"]["storageClassName"] = absl::StrCat(kOptional, "storageClass");
   files[FileName(claim)] =
       absl::StrCat("{{- if not .Values.claims.runs }}\n", Template(model, claim), "{{- end }}\n");
   return files;
