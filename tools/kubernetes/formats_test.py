@@ -239,6 +239,11 @@ class FormatsTest(unittest.TestCase):
                     for key in ("nodeSelector", "tolerations"):
                         group = document["metadata"]["name"].rpartition("-")[2]
                         self.assertEqual(pod.get(key), placed[key].get(group), (key, group))
+            # Folders on the node's disk are as large as the container may make them.
+            for document in filled(folder, "--set", "resources.workers.limits.ephemeral-storage=3Gi"):
+                if document["metadata"]["name"].endswith("-workers"):
+                    tmp = document["spec"]["template"]["spec"]["volumes"][1]
+                    self.assertEqual(tmp, {"name": "tmp", "emptyDir": {"sizeLimit": "3Gi"}})
             # What are words for truth or nothing in YAML are names here.
             names = lambda d: [d["metadata"]["name"].partition("-")[0],
                                d["metadata"]["labels"]["app.kubernetes.io/instance"]]

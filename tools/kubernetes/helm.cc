@@ -27,7 +27,10 @@ constexpr const char* kWorkerImage = "rubato--worker-image--value";
 constexpr const char* kDataClaim = "rubato--data-claim--value";
 constexpr const char* kRunsClaim = "rubato--runs-claim--value";
 constexpr const char* kRunsSize = "rubato--runs-size--value";
-constexpr const char* kResources = "rubato--resources--value--";  // and the group's name
+// And the group's name.
+constexpr const char* kResources = "rubato--resources--value--";
+constexpr const char* kMemoryLimit = "rubato--memory--value--";
+constexpr const char* kStorageLimit = "rubato--storage--value--";
 constexpr const char* kDigest = "rubato--digest--value";
 // And the value's name, and where there is one for each group, -- and the group's: the line is
 // there only if the value is not empty.
@@ -83,9 +86,11 @@ std::vector<Value> Values(const Model& model) {
                     Text("^$|^[^\\s-/][^\\s]*$")});
   Json gpus = {{"type", "integer"}, {"enum", {0, 1}}};
   if (!model.any_device) gpus["enum"] = Json::array({model.options.gpus});
-  values.push_back({"gpus",
-                    "Of each worker, 0 or 1. Memory for CUDA, some 3Gi, is to be added below.",
-                    model.options.gpus, gpus});
+  values.push_back(
+      {"gpus",
+       "Of each worker, 0 or 1. For CUDA some 3Gi of memory and 1Gi of storage are to be "
+       "added below.",
+       model.options.gpus, gpus});
   values.push_back({"workers",
                     absl::StrCat("From ", workers.min(), " to ", workers.max(), "."),
                     workers.start(),
@@ -201,6 +206,12 @@ std::string Template(const Model& model, const Json& document) {
   for (const Group group : Groups(model)) {
     const std::string word = GroupWord(model, group);
     expressions.emplace_back(kResources + word, ResourcesText(word, group == Group::kWorkers));
+    const auto limit = [&](const std::string& key) {
+      return absl::StrCat("{{ toJson (index .Values.resources \"", word, "\" \"limits\" \"", key,
+                          "\") }}");
+    };
+    expressions.emplace_back(kMemoryLimit + word, limit("memory"));
+    expressions.emplace_back(kStorageLimit + word, limit(kStorageKey));
   }
   std::vector<std::string> lines = absl::StrSplit(YamlText(document), '\n');
   for (std::string& line : lines) {
@@ -232,6 +243,11 @@ std::vector<Json> Documents(const Model& model) {
       pod["imagePullSecrets"] = absl::StrCat(kOptional, "imagePullSecrets");
       for (const char* key : {"nodeSelector", "tolerations"}) {
         pod[key] = absl::StrCat(kOptional, key, "--", word);
+      }
+      for (Json& volume : pod["volumes"]) {
+        if (!volume.contains("emptyDir") || !volume["emptyDir"].contains("sizeLimit")) continue;
+        const bool is_memory = volume["emptyDir"].contains("medium");
+        volume["emptyDir"]["sizeLimit"] = (is_memory ? kMemoryLimit : kStorageLimit) + word;
       }
       for (const char* kind : {"initContainers", "containers"}) {
         if (!pod.contains(kind)) continue;

@@ -178,6 +178,36 @@ TEST(ManifestsTest, AScriptRunsInItsOwnImage) {
   EXPECT_EQ(FilesPod(model)["spec"]["containers"][0]["image"], "example.org/rubato:1");
 }
 
+// Where a namespace has a quota on a node's disk, every container is to say how much it takes.
+TEST(ManifestsTest, PodsSayWhatTheyTakeOfANodesDisk) {
+  const auto check = [](const Json& pod, const std::string& storage) {
+    for (const char* kind : {"initContainers", "containers"}) {
+      for (const Json& container : pod.value(kind, Json::array())) {
+        for (const char* what : {"requests", "limits"}) {
+          EXPECT_EQ(container["resources"][what]["ephemeral-storage"], storage);
+        }
+      }
+    }
+    for (const Json& volume : pod["volumes"]) {
+      if (!volume.contains("emptyDir")) continue;
+      const Json& folder = volume["emptyDir"];
+      EXPECT_EQ(folder.value("sizeLimit", ""), folder.contains("medium") ? "300Mi" : storage);
+    }
+  };
+  for (Model model : Variants()) {
+    const bool is_unknown = model.IsScript() || !model.options.data_command.empty();
+    const Json unlimited = PodTemplate(model, Group::kWorkers)["spec"];
+    EXPECT_EQ(unlimited["containers"][0]["resources"]["limits"].contains("ephemeral-storage"),
+              !is_unknown);
+    EXPECT_EQ(unlimited["volumes"][1]["emptyDir"].contains("sizeLimit"), !is_unknown);
+    if (!is_unknown) check(unlimited, model.options.gpus > 0 ? "1152Mi" : "128Mi");
+    model.sizes.worker_storage = int64_t{5} << 30;
+    check(PodTemplate(model, Group::kWorkers)["spec"], "5120Mi");
+    check(PodTemplate(model, Group::kCoordinator)["spec"], "128Mi");
+    check(FilesPod(model)["spec"], "128Mi");
+  }
+}
+
 // Kubernetes' Pod Security Standards, profile "restricted".
 TEST(ManifestsTest, PodsAreRestricted) {
   for (const Model& model : Variants()) {

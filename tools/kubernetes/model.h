@@ -55,6 +55,8 @@ struct Sizes {
   Memory server;       // the largest of the others
   Memory worker;
   int64_t runs = 0;  // bytes on the volume of the run's folder
+  // Bytes of a node's disk, of each worker, if they are told: /tmp, data that it gets, its log.
+  int64_t worker_storage = 0;
 };
 
 struct Model {

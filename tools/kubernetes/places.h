@@ -18,6 +18,7 @@ constexpr const char* kJobFile = "/etc/rubato/job.yaml";
 constexpr const char* kCertificatesFolder = "/etc/rubato-certificates";
 constexpr const char* kRunsFolder = "/runs";
 constexpr const char* kDataFolder = "/data";
+constexpr const char* kStorageKey = "ephemeral-storage";  // a node's disk, among resources
 
 // Seconds from SIGTERM to SIGKILL. A process gives itself 30 (kStopGrace); a server may have a
 // checkpoint to write besides.

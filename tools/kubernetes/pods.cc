@@ -135,23 +135,52 @@ Json Mounts(const Model& model, Group group) {
   return mounts;
 }
 
+std::string Mebibytes(int64_t bytes) {
+  constexpr int64_t kMebibyte = 1 << 20;
+  return absl::StrCat((bytes + kMebibyte - 1) / kMebibyte, "Mi");
+}
+
+// Of a node's disk, of a pod. Nothing of Rubato's was found in /tmp; of a log the kubelet keeps
+// five files of 10 MiB by default, and the rest is for whoever looks inside.
+constexpr int64_t kStorage = int64_t{128} << 20;
+// The kernels that CUDA compiles for a GPU, in HOME: CUDA_CACHE_MAXSIZE by default.
+constexpr int64_t kCudaCache = int64_t{1} << 30;
+
+// The most that a pod may have there; zero: nobody knows.
+int64_t StorageLimit(const Model& model, Group group) {
+  if (IsServer(group)) return kStorage;
+  if (model.sizes.worker_storage > 0) return model.sizes.worker_storage;
+  if (model.IsScript() || !model.options.data_command.empty()) return 0;
+  return kStorage + (model.options.gpus > 0 ? kCudaCache : 0);
+}
+
+// A folder on the node's disk, of at most `limit` bytes if that is not zero.
+Json Scratch(const std::string& name, int64_t limit) {
+  Json what = Json::object();
+  if (limit > 0) what["sizeLimit"] = Mebibytes(limit);
+  return Volume(name, "emptyDir", std::move(what));
+}
+
 Json Volumes(const Model& model, Group group) {
-  Json volumes = Json::array({Volume("job", "configMap", {{"name", model.base}}),
-                              Volume("tmp", "emptyDir", Json::object())});
+  const int64_t storage = StorageLimit(model, group);
+  Json volumes =
+      Json::array({Volume("job", "configMap", {{"name", model.base}}), Scratch("tmp", storage)});
   if (group == Group::kCoordinator) {
     volumes.push_back(
         Volume("runs", "persistentVolumeClaim", {{"claimName", RunsClaimName(model)}}));
   }
   if (MountsData(model, group)) {
     volumes.push_back(model.data_claim.empty()
-                          ? Volume("data", "emptyDir", Json::object())
+                          ? Scratch("data", storage)
                           : Volume("data", "persistentVolumeClaim",
                                    {{"claimName", model.data_claim}, {"readOnly", true}}));
   }
   if (RunsScript(model, group)) {
     // PyTorch's loaders hand batches over in it, and a container has 64 MiB of it by default. What
     // is there counts as the container's memory.
-    volumes.push_back(Volume("shm", "emptyDir", {{"medium", "Memory"}}));
+    volumes.push_back(
+        Volume("shm", "emptyDir",
+               {{"medium", "Memory"}, {"sizeLimit", Mebibytes(model.sizes.worker.limit)}}));
   }
   if (model.job.security().mode() == proto::Security::MODE_MTLS) {
     // Root's, and read by the group of fsGroup.
@@ -162,11 +191,6 @@ Json Volumes(const Model& model, Group group) {
   return volumes;
 }
 
-std::string Mebibytes(int64_t bytes) {
-  constexpr int64_t kMebibyte = 1 << 20;
-  return absl::StrCat((bytes + kMebibyte - 1) / kMebibyte, "Mi");
-}
-
 Json Resources(const Model& model, Group group) {
   const Memory& memory = group == Group::kCoordinator ? model.sizes.coordinator
                          : group == Group::kServers   ? model.sizes.server
@@ -174,8 +198,12 @@ Json Resources(const Model& model, Group group) {
   const int threads =
       IsServer(group) ? model.job.cluster().server_threads() : model.job.device().threads();
   const std::string cpu = model.options.cpu.empty() ? absl::StrCat(threads) : model.options.cpu;
-  Json requests = {{"cpu", cpu}, {"memory", Mebibytes(memory.request)}};
+  const int64_t storage = StorageLimit(model, group);
+  Json requests = {{"cpu", cpu},
+                   {"memory", Mebibytes(memory.request)},
+                   {kStorageKey, Mebibytes(storage > 0 ? storage : kStorage)}};
   Json limits = {{"memory", Mebibytes(memory.limit)}};
+  if (storage > 0) limits[kStorageKey] = Mebibytes(storage);
   if (group == Group::kWorkers && model.options.gpus > 0) {
     limits["nvidia.com/gpu"] = absl::StrCat(model.options.gpus);
   }
@@ -281,7 +309,8 @@ Json FilesPod(const Model& model) {
       {"image", model.options.image},
       {"command", Json::array({"sleep", "3600"})},
       {"resources",
-       {{"requests", {{"cpu", "10m"}, {"memory", "64Mi"}}}, {"limits", {{"memory", "256Mi"}}}}},
+       {{"requests", {{"cpu", "10m"}, {"memory", "64Mi"}, {kStorageKey, Mebibytes(kStorage)}}},
+        {"limits", {{"memory", "256Mi"}, {kStorageKey, Mebibytes(kStorage)}}}}},
       {"securityContext", ContainerSecurity()},
       {"volumeMounts", Json::array({Mount("runs", kRunsFolder, true)})}};
   const Json volume =

@@ -44,6 +44,7 @@ struct Typed {
   std::vector<std::string> set;
   std::string server_memory;
   std::string worker_memory;
+  std::string worker_storage;
   std::string runs_size;
   Options options;
 };
@@ -114,6 +115,7 @@ absl::StatusOr<Sizes> FindSizes(const proto::Job& job, const Typed& typed, Told*
   RUBATO_ASSIGN_OR_RETURN(const int64_t server, SizeOf("--server-memory", typed.server_memory));
   RUBATO_ASSIGN_OR_RETURN(const int64_t worker, SizeOf("--worker-memory", typed.worker_memory));
   RUBATO_ASSIGN_OR_RETURN(const int64_t runs, SizeOf("--runs-size", typed.runs_size));
+  RUBATO_ASSIGN_OR_RETURN(const int64_t storage, SizeOf("--worker-storage", typed.worker_storage));
   Sizes sizes;
   const bool all_given =
       server > 0 && worker > 0 && (runs > 0 || !typed.options.runs_claim.empty());
@@ -141,6 +143,7 @@ absl::StatusOr<Sizes> FindSizes(const proto::Job& job, const Typed& typed, Told*
   if (server > 0) sizes.server = sizes.coordinator = Memory{server, server};
   if (worker > 0) sizes.worker = Memory{worker, worker};
   if (runs > 0) sizes.runs = runs;
+  sizes.worker_storage = storage;
   return sizes;
 }
 
@@ -246,6 +249,10 @@ int RenderMain(const std::vector<std::string>& arguments) {
             "of the claim that is rendered; default: as predicted");
   flags.Add("server-memory", &typed.server_memory, "SIZE", "of each server; default: as predicted");
   flags.Add("worker-memory", &typed.worker_memory, "SIZE", "of each worker; default: as predicted");
+  flags.Add(
+      "worker-storage", &typed.worker_storage, "SIZE",
+      "of its node's disk, of each worker, for /tmp, data and the log; default: what a worker "
+      "of Rubato needs, and no limit for a script or --data-command");
   flags.Add("priority-class", &options.priority_class, "NAME", "of all pods");
   flags.Add("disruption-budget", &options.disruption_budget, "",
             "no server is evicted, which keeps nodes from being drained");
