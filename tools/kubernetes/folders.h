@@ -12,7 +12,8 @@ namespace rubato::kubernetes {
 // The text of each file, by its path in the folder.
 using Files = std::map<std::string, std::string>;
 
-// A chart whose templates, filled with its values.yaml, are the manifests of `model`.
+// A chart whose templates, filled with its values.yaml, are the manifests of `model`, and whose
+// notes are what to type then.
 Files HelmChart(const Model& model);
 
 // The manifests of `base` in base/, and overlays/NAME for each of `overlays`: patches that make of

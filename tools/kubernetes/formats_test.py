@@ -244,6 +244,27 @@ class FormatsTest(unittest.TestCase):
                 if document["metadata"]["name"].endswith("-workers"):
                     tmp = document["spec"]["template"]["spec"]["volumes"][1]
                     self.assertEqual(tmp, {"name": "tmp", "emptyDir": {"sizeLimit": "3Gi"}})
+            # The notes are the commands of the plain head, with the values' names.
+            with open(folder + "/templates/NOTES.txt", encoding="utf-8") as file:
+                notes = file.read()
+            with open(folder + "/templates/notes.yaml", "w", encoding="utf-8") as file:
+                file.write('{{ define "notes" }}' + notes + '{{ end }}kind: Notes\nmetadata: {name: x}\n'
+                           'text: {{ include "notes" . | toJson }}\n')
+            for more, flags in (([], []), (["claims.runs=mine"], ["--runs-claim", "mine"])):
+                given = ",".join(["name=other,image=a/b:1"] + more)
+                text, = [d["text"] for d in filled(folder, "--set", given) if d["kind"] == "Notes"]
+                plain = render_examples.render(RUBATO, "quickstart", "plain", flags + ["--image", "a/b:1"])
+                base = re.search("instance=(.*)", plain)[1]
+                head = plain[plain.index("# Look inside"):plain.index("---")].replace(base, "other")
+                head = re.sub("^# ", "", head, flags=re.MULTILINE)
+                head = head.replace("' job.yaml", "'").replace("  sed", "  helm get notes x | sed")
+                head = head.replace("kubectl delete -f job.yaml", "helm uninstall x")
+                pod = lambda text: yaml.safe_load("".join(re.findall(r"^#\| (.*\n)", text, re.MULTILINE)))
+                self.assertEqual(pod(text), pod(head))
+                commands = lambda text: [l for l in text.splitlines() if not l.startswith("#| ")]
+                self.assertEqual(commands(text[text.index("Look"):]), commands(head))
+                self.assertIn("kubectl create secret generic quickstart-server", text)
+            os.remove(folder + "/templates/notes.yaml")
             # What are words for truth or nothing in YAML are names here.
             names = lambda d: [d["metadata"]["name"].partition("-")[0],
                                d["metadata"]["labels"]["app.kubernetes.io/instance"]]

@@ -55,21 +55,16 @@ std::string Workers(const Model& model) {
                       ",\"completions\":", count, "}}'\n");
 }
 
-}  // namespace
-
-std::string HeadText(const Model& model, const std::string& command) {
+// What to type at a job that is there. `pod` prints the manifest of the pod for copying, `remove`
+// ends all; `besides` is what goes then beside the pods.
+std::string Commands(const Model& model, const std::string& pod, const std::string& remove,
+                     const std::string& besides) {
   const std::string coordinator = absl::StrCat("job/", JobName(model, Group::kCoordinator));
   const std::string label = absl::StrCat("app.kubernetes.io/instance=", model.base);
   const std::string in_coordinator = absl::StrCat("  kubectl exec ", coordinator, " -- rubato ");
   const std::string at = absl::StrCat(" --address 127.0.0.1:", kPort, "\n");
-  const std::string pod = absl::StrCat(model.base, "-files");
-  std::string text = absl::StrCat(
-      "The job ", model.job.name(), " on Kubernetes, rendered by rubato ", kVersion, ":\n", "  ",
-      command, "\n", Secrets(model),  //
-      "Begin (job.yaml is this file):\n  kubectl apply -f job.yaml\n",
-      IsTraining(model) ? "Then train, by a TrainJob such as that in the lines below:\n"
-                          "  sed -n 's/^#> //p' job.yaml | kubectl apply -f -\n"
-                        : "",
+  const std::string files = absl::StrCat(model.base, "-files");
+  return absl::StrCat(
       "Look inside: pods, what they say, who waits for whom:\n", "  kubectl get jobs,pods -l ",
       label, "\n", "  kubectl logs -f ", coordinator, "\n",
       "  kubectl logs -f --prefix --max-log-requests=100 -l ", label, "\n", in_coordinator,
@@ -79,16 +74,38 @@ std::string HeadText(const Model& model, const std::string& command) {
       Workers(model),  //
       "Get the model out, while it trains or afterwards, by the pod in the lines below (delete it\n"
       "then: most volumes can be at one node at a time, and shard 0's pod may have to move):\n",
-      "  sed -n 's/^#| //p' job.yaml | kubectl apply -f -\n",
-      "  kubectl wait --for=condition=Ready pod/", pod, "\n", "  kubectl exec ", pod, " -- ls ",
-      kRunsFolder, "\n", "  kubectl cp ", pod, ":", kRunsFolder, " runs\n", "  kubectl delete pod ",
-      pod, "\n", "Remove all of it",
-      model.options.runs_claim.empty() ? ", the volume with the model too" : "",
-      ":\n  kubectl delete -f job.yaml\n");
-  return absl::StrCat(Prefixed("# ", text), Prefixed("#| ", YamlText(FilesPod(model))),
+      "  ", pod, " | kubectl apply -f -\n", "  kubectl wait --for=condition=Ready pod/", files,
+      "\n", "  kubectl exec ", files, " -- ls ", kRunsFolder, "\n", "  kubectl cp ", files, ":",
+      kRunsFolder, " runs\n", "  kubectl delete pod ", files, "\n", "Remove all of it", besides,
+      ":\n  ", remove, "\n");
+}
+
+std::string FilesPodLines(const Model& model) { return Prefixed("#| ", YamlText(FilesPod(model))); }
+
+}  // namespace
+
+std::string HeadText(const Model& model, const std::string& command) {
+  const std::string text = absl::StrCat(
+      "The job ", model.job.name(), " on Kubernetes, rendered by rubato ", kVersion, ":\n", "  ",
+      command, "\n", Secrets(model),  //
+      "Begin (job.yaml is this file):\n  kubectl apply -f job.yaml\n",
+      IsTraining(model) ? "Then train, by a TrainJob such as that in the lines below:\n"
+                          "  sed -n 's/^#> //p' job.yaml | kubectl apply -f -\n"
+                        : "",
+      Commands(model, "sed -n 's/^#| //p' job.yaml", "kubectl delete -f job.yaml",
+               model.options.runs_claim.empty() ? kWithVolume : ""));
+  return absl::StrCat(Prefixed("# ", text), FilesPodLines(model),
                       IsTraining(model) ? Prefixed("#> ", YamlText(TrainJobDocument(model))) : "");
 }
 
 std::string SecretsText(const Model& model) { return Prefixed("# ", Secrets(model)); }
+
+std::string NotesText(const Model& model, const std::string& release, const std::string& besides) {
+  return absl::StrCat(
+      "The job ", model.job.name(), " of rubato ", kVersion, ".\n", Secrets(model),
+      Commands(model, absl::StrCat("helm get notes ", release, " | sed -n 's/^#| //p'"),
+               absl::StrCat("helm uninstall ", release), besides),
+      FilesPodLines(model));
+}
 
 }  // namespace rubato::kubernetes

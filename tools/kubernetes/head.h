@@ -16,6 +16,12 @@ std::string HeadText(const Model& model, const std::string& command);
 // How to make the keys or certificates, as lines that begin with `# `.
 std::string SecretsText(const Model& model);
 
+// The same commands for a chart, whose `release` they name; the lines of the pod begin with `#| `.
+// `besides` is empty or kWithVolume, or says when it is which.
+std::string NotesText(const Model& model, const std::string& release, const std::string& besides);
+// That removing the job removes a claim of its own.
+inline constexpr char kWithVolume[] = ", the volume with the model too";
+
 }  // namespace rubato::kubernetes
 
 #endif  // RUBATO_TOOLS_KUBERNETES_HEAD_H_

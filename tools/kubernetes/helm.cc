@@ -35,6 +35,8 @@ constexpr const char* kDigest = "rubato--digest--value";
 // And the value's name, and where there is one for each group, -- and the group's: the line is
 // there only if the value is not empty.
 constexpr const char* kOptional = "rubato--optional--value--";
+constexpr const char* kRelease = "rubato--release--value";
+constexpr const char* kIfOwnClaim = "rubato--if-own-claim--value";
 constexpr const char* kIfGpus = "rubato--if-gpus--value";
 constexpr const char* kElse = "rubato--else--value";
 constexpr const char* kEnd = "rubato--end--value";
@@ -185,9 +187,11 @@ std::string FileName(const Json& document) {
                       document["kind"] == "Job" ? behind : "", ".yaml");
 }
 
-// `document`, made of WithWords(model), as a template.
-std::string Template(const Model& model, const Json& document) {
-  std::vector<std::pair<std::string, std::string>> expressions = {
+using Expressions = std::vector<std::pair<std::string, std::string>>;
+
+// What replaces the words of WithWords(model).
+Expressions ExpressionsOf(const Model& model) {
+  Expressions expressions = {
       {"{{", "{{`{{`}}"},  // is none of ours
       {kName, "{{ .Values.name }}"},
       {kImage, "{{ .Values.image | quote }}"},
@@ -199,6 +203,8 @@ std::string Template(const Model& model, const Json& document) {
       {kDigest,
        absl::StrCat("\"{{ if eq (int .Values.workers) ", model.job.cluster().workers().start(),
                     " }}", model.job_digest, "{{ end }}\"")},
+      {kRelease, "{{ .Release.Name }}"},
+      {kIfOwnClaim, "{{ if not .Values.claims.runs }}"},
       {kIfGpus, "{{ if .Values.gpus }}"},
       {kElse, "{{ else }}"},
       {kEnd, "{{ end }}"},
@@ -213,6 +219,12 @@ std::string Template(const Model& model, const Json& document) {
     expressions.emplace_back(kMemoryLimit + word, limit("memory"));
     expressions.emplace_back(kStorageLimit + word, limit(kStorageKey));
   }
+  return expressions;
+}
+
+// `document`, made of WithWords(model), as a template.
+std::string Template(const Model& model, const Json& document) {
+  const Expressions expressions = ExpressionsOf(model);
   std::vector<std::string> lines = absl::StrSplit(YamlText(document), '\n');
   for (std::string& line : lines) {
     const std::pair<std::string, std::string> parts = absl::StrSplit(line, kOptional);
@@ -296,6 +308,9 @@ Files HelmChart(const Model& model) {
   claim["spec"]["storageClassName"] = absl::StrCat(kOptional, "storageClass");
   files[FileName(claim)] =
       absl::StrCat("{{- if not .Values.claims.runs }}\n", Template(model, claim), "{{- end }}\n");
+  files["templates/NOTES.txt"] = absl::StrReplaceAll(
+      NotesText(WithWords(model), kRelease, absl::StrCat(kIfOwnClaim, kWithVolume, kEnd)),
+      ExpressionsOf(model));
   return files;
 }
 

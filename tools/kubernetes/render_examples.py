@@ -76,7 +76,8 @@ def chart(rubato):
     with tempfile.TemporaryDirectory() as folder:
         render(rubato, "quickstart", "helm", ["--output", folder])
         found = {}
-        for path in ("values.yaml", "values.schema.json", "templates/job-workers.yaml"):
+        for path in ("values.yaml", "values.schema.json", "templates/job-workers.yaml",
+                     "templates/NOTES.txt"):
             with open(os.path.join(folder, path), encoding="utf-8") as file:
                 found["helm-" + os.path.basename(path)] = file.read()
         return found
