@@ -60,6 +60,7 @@ class Engine:
         self.is_mean = True  # the script's loss is; else a sum, as what it trains
         self.begun = 0  # times that the script has begun a micro-batch
         self.is_done = False  # the job has come to its end, and well
+        self._failure: Optional[BaseException] = None  # else why
         self.tests_final = False  # the parameters are those of the end of the training, and this worker tests them
         self._handlers: Dict[int, Any] = {}  # of signals, that there were before
         self._pid = os.getpid()
@@ -104,6 +105,8 @@ class Engine:
     def ask(self) -> bool:
         """Sends the computed gradient and requests the next micro-batch. True if that has not arrived yet: the script
         may do other work, but must not use the parameters, which are changing."""
+        if self._failure is not None:
+            raise self._failure
         if self._state is _State.BEGUN:
             raise Refused(f"{self.answer} was not called for the micro-batch before, expected once for each, of "
                           f"{self.answerer}: to add gradients of several, set train.micro_batches; to leave one out, "
@@ -125,9 +128,10 @@ class Engine:
         if frame.kind == "end":
             self._state = _State.OVER
             self.is_done = frame.code == 0
+            self._failure = None if self.is_done else core.ended(frame)
             self.on_over()
-            if not self.is_done:
-                raise core.ended(frame)
+            if self._failure is not None:
+                raise self._failure
             return
         self._load(frame.new)
         for work in (*getattr(frame, "ahead", ()), vars(frame)):
@@ -217,6 +221,14 @@ class Engine:
         if loss is not None and self.is_mean:
             loss *= self._weight
         self.worker.give(self.work, loss, self._weight if self.is_mean else self.weight_of(None))
+
+    def settle_epoch(self) -> None:
+        """The script leaves its loop. Behind the last micro-batch of an epoch, as a loop does that counts them, what
+        follows is fetched, as at a loop's end: then the model has the final parameters behind the last of all. Not
+        where others are at work, as that may take long."""
+        if (self._state in (_State.FILLED, _State.NOTHING) and self.work.end == self.samples
+                and self.work.workers == 1 and os.getpid() == self._pid):
+            self.advance()
 
     def tested(self, figures: Figures) -> None:
         """Reports what a test has found of the current parameters. That completes the final ones."""

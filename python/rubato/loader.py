@@ -263,6 +263,7 @@ class Loader:
                     yield batch
                 except GeneratorExit:
                     self._put_back()
+                    engine.settle_epoch()
                     raise
         finally:
             if self._loops == loop:  # else another has begun before this one was given up

@@ -54,6 +54,36 @@ print(job.step)
             code, output, errors = self.run_script(text, FAKE_BEGINS=begins)
             self.assertEqual((code, output), (0, "6\n"), errors)
 
+    def test_a_loop_that_counts_its_batches_has_the_final_parameters_behind_the_last(self):
+        plain = LOOP + "        optimizer.step()\n"
+        counted = '''
+model, optimizer, loader = job.prepare(model, optimizer, loader)
+def train():
+    for epoch in range(2):
+        batches = iter(loader)
+        for _ in range(len(loader)):
+            a, b = next(batches)
+            optimizer.zero_grad()
+            compute(a, b)
+            optimizer.step()
+train()
+'''
+        self.same(counted, plain)
+        self.assertNotIn("before the job does", self.run_script(counted)[2])
+        left = plain.replace("job.epochs()", "range(2)") + "        if job._engine.work.end == 20: break\n"
+        self.same(left, plain)
+        # Where others compute, too, leaving a loop waits for nobody.
+        code, output, errors = self.run_script(left + "print(job._engine.is_final)\nprint(job.workers)\n",
+                                               FAKE_WORKERS="2")
+        self.assertEqual((code, output), (0, "False\n2\n"), errors)
+
+    def test_a_job_that_fails_when_a_loop_is_left_is_told_by_the_next_call(self):
+        code, _, errors = self.run_script(LOOP + """
+        optimizer.step()
+        if job._engine.work.end == 20: break
+""", FAKE_FAILS="no server is left")
+        self.assertEqual((code, errors.strip().splitlines()[-1]), (1, "rubato.errors.Ended: no server is left"), errors)
+
     def test_who_loops_beyond_the_jobs_end_is_told_once(self):
         loop = LOOP.replace("job.epochs()", "range(EPOCHS)") + "        optimizer.step()\n"
         for epochs, begins, times in (2, "", 0), (4, "", 1), (2, "final", 0):

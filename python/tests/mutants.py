@@ -518,6 +518,14 @@ MUTANTS = [
      "            seeds.seed_sample(self.seed, request.place[0], index)\n", "            seeds.seed_all(index)\n"
      "            random_state = __import__('os').getpid()\n            seeds.seed_all(random_state)\n",
      "parity_test ParityTest.test_bits_do_not_depend_on_the_cluster"),
+    ("a loop that counts its batches lacks the last step", "loader.py",
+     "                    engine.settle_epoch()\n", "",
+     "features_test FeaturesTest.test_a_loop_that_counts_its_batches_has_the_final_parameters_behind_the_last"),
+    ("who leaves a loop waits for others", "engine.py", "and self.work.workers == 1 ", "",
+     "features_test FeaturesTest.test_a_loop_that_counts_its_batches_has_the_final_parameters_behind_the_last"),
+    ("a job's failure is told once", "engine.py",
+     "        if self._failure is not None:\n            raise self._failure\n        if", "        if",
+     "features_test FeaturesTest.test_a_job_that_fails_when_a_loop_is_left_is_told_by_the_next_call"),
 ]
 
 
