@@ -258,9 +258,9 @@ class Optimizer(torch.optim.Optimizer):
         raise Error(f"the state of {self._kind} is the servers': `rubato train --resume` goes on from a checkpoint")
 
 
-class Scheduler:
+class Scheduler(torch.optim.lr_scheduler._LRScheduler):
     """Replaces the script's scheduler: the servers already have its table of rates; step() shows the job's rate, and
-    refuses calls of which that table does not tell."""
+    refuses calls of which that table does not tell. One of torch's by its type alone, which libraries look at."""
 
     def __init__(self, optimizer: Optimizer, engine: Engine, per: str, loop: Callable[[], int]):
         """`per`: "step" or "epoch", which step() is called for. `loop`: how many loops over the loader have begun."""

@@ -582,6 +582,8 @@ for epoch in range(2):
     if not by_step: reference.step()
 model, optimizer, loader, scheduler = job.prepare(model, optimizer, loader, schedule(optimizer),
                                                   scheduler_per="step" if by_step else "epoch")
+# Lightning looks at its type.
+assert isinstance(scheduler, getattr(torch.optim.lr_scheduler, "LRScheduler", torch.optim.lr_scheduler._LRScheduler))
 for epoch in job.epochs():
     for a, b in loader:
         assert optimizer.param_groups[0]["lr"] == scheduler.get_last_lr()[0] == rates.pop(0)

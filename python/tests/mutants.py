@@ -526,6 +526,9 @@ MUTANTS = [
     ("a job's failure is told once", "engine.py",
      "        if self._failure is not None:\n            raise self._failure\n        if", "        if",
      "features_test FeaturesTest.test_a_job_that_fails_when_a_loop_is_left_is_told_by_the_next_call"),
+    ("a scheduler is none of torch's", "optimizers.py",
+     "Scheduler(torch.optim.lr_scheduler._LRScheduler)", "Scheduler",
+     "features_test FeaturesTest.test_rates_by_epoch_and_by_step"),
 ]
 
 
