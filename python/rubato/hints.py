@@ -99,13 +99,14 @@ class GradientWatch:
 
     def end(self, by_scaler: bool) -> None:
         """optimizer.step(): nothing is watched any more. `by_scaler`: a GradScaler calls it, which changes gradients
-        itself."""
-        changed = any(self._parameters[index].grad is seen.gradient and seen.has_changed()
+        itself: then writes to `.grad.data` are not noticed."""
+        changed = any(self._parameters[index].grad is seen.gradient
+                      and (seen.has_changed_beside_scaler() if by_scaler else seen.has_changed())
                       for index, seen in self._seen.items())
         for hook in self._hooks:
             (hook[1] if isinstance(hook, tuple) else hook).remove()
         self._hooks, self._seen = [], {}
-        if changed and not by_scaler:
+        if changed:
             warn("the script changes gradients between backward and optimizer.step(), which is done "
                  "to those of each micro-batch. To clip the gradient of the whole step: "
                  "job.prepare(..., clip_grad_norm=1.0) in place of clip_grad_norm_")

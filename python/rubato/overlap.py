@@ -138,6 +138,20 @@ class Accumulated:
         return (self.gradient._version != self._version
                 or self._sums is not None and sums_of(self.gradient) != self._sums)
 
+    def has_changed_beside_scaler(self) -> bool:
+        """Otherwise than by a GradScaler, which has looked at it and may have divided it by its scale."""
+        return bool(self.gradient._version > self._version + _versions_of_scaler(self.gradient.device))
+
+
+def _versions_of_scaler(device: torch.device) -> int:
+    """As how many changes of a gradient torch counts what a GradScaler does; 0 in torch 2.15."""
+    gradient: Any = torch.zeros(1, device=device)
+    try:
+        torch._amp_foreach_non_finite_check_and_unscale_([gradient], gradient.clone(), torch.ones_like(gradient))
+    except NotImplementedError:  # on CPUs in older releases: no GradScaler works there
+        pass
+    return int(gradient._version)
+
 
 def on_accumulated(parameter: torch.Tensor, hook: Any) -> Any:
     """Has `hook` called when the gradient of a backward is whole in `.grad`; returns what is to be kept."""

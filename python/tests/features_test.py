@@ -243,6 +243,21 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
                       LOOP.replace("compute(a, b)", "(100 * F.cross_entropy(model(a), b)).backward()")
                       + "        optimizer.step()\n")
 
+    @unittest.skipUnless(hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"),
+                         "this torch has no GradScaler for the CPU")
+    def test_a_clip_beside_a_grad_scaler(self):
+        clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 100.0)"
+        for between, times in (("pass", 0), ("scaler.unscale_(optimizer)", 0),
+                               ("scaler.unscale_(optimizer); " + clip, 1)):
+            text = LOOP.replace("for epoch", "scaler = torch.amp.GradScaler('cpu', init_scale=1024.0)\nfor epoch")
+            code, _, errors = self.run_script(text.replace(
+                "compute(a, b)", f"""scaler.scale(F.cross_entropy(model(a), b)).backward()
+        {between}
+        scaler.step(optimizer)
+        scaler.update()"""))
+            self.assertEqual(code, 0, errors)
+            self.assertEqual(errors.count("in place of clip_grad_norm_"), times, errors)
+
     def test_an_overflow_has_the_micro_batch_come_again(self):
         output = self.passes(LOOP.replace("for epoch", "seen = []\nfor epoch") + """
         # As a GradScaler does, but on a GPU alone in older releases of torch.
@@ -791,13 +806,13 @@ def compute(a, b):
     (loss * 1024).backward()
 """
         unscale = """
-        for p in model.parameters(): p.grad.div_(1024.0)
+        for p in model.parameters(): p.grad.data.div_(1024.0)
         optimizer.found_inf = torch.tensor(0.0)
 """
         twice = "        compute(a, b)\n"
         data = "        for p in model.parameters(): p.grad.data.mul_(0.5)\n"  # of which torch counts no version
         for text, times in ((LOOP + clip + step, 1), (LOOP + data + step, 1), (LOOP + step, 0),
-                            (scaler + LOOP + unscale + step, 0),
+                            (scaler + LOOP + unscale + step, 0), (scaler + LOOP + unscale + clip + step, 1),
                             (LOOP + twice + step, 0), (LOOP.replace("loader)", "loader, overlap=True)", 1) + step, 0)):
             code, _, errors = self.run_script(text)
             self.assertEqual(code, 0, errors)
