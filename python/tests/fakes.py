@@ -58,7 +58,8 @@ class WithFake(unittest.TestCase):
         code, _, errors = self.run_script(text)
         last = errors.strip().splitlines()[-1] if errors.strip() else ""
         self.assertEqual(code, 1, errors)
-        self.assertTrue(last.startswith("rubato.errors."), errors)
+        # Newer releases of torch name the rank where there is a process group.
+        self.assertTrue(last.replace("[rank0]: ", "", 1).startswith("rubato.errors."), errors)
         self.assertIn(sentence, last)
 
     def passes(self, text):
