@@ -16,26 +16,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What the run in the folder says of itself under `key`: its state, or that of its last term where
+// the machine lost power since. Empty if neither says it.
+std::string StateText(const std::string& path, const char* key) {
+  for (const std::string& file : {RunFolder(path).StateFile(), RunFolder(path).TermFile()}) {
+    const absl::StatusOr<std::string> state = ReadSmallFile(file);
+    const std::string text = state.ok() ? TextAt(ParseJson(*state), key) : "";
+    if (!text.empty()) return text;
+  }
+  return "";
+}
+
 // As FindCheckpoint; but a run that has no whole one of its own stands for the one that it began
 // from.
 absl::StatusOr<std::string> FindOfRun(const std::string& path, std::vector<std::string>* warnings) {
   absl::StatusOr<std::string> own = FindCheckpoint(path, warnings);
   if (!absl::IsNotFound(own.status())) return own;
-  for (const std::string& file : {RunFolder(path).StateFile(), RunFolder(path).TermFile()}) {
-    const absl::StatusOr<std::string> state = ReadSmallFile(file);
-    const std::string begun_from = state.ok() ? TextAt(ParseJson(*state), "begun_from") : "";
-    if (begun_from.empty()) continue;
-    absl::StatusOr<std::string> found = FindCheckpoint(begun_from, warnings);
-    if (!found.ok()) {
-      return absl::Status(found.status().code(),
-                          absl::StrCat(own.status().message(),
-                                       "; of what it began from: ", found.status().message()));
-    }
-    warnings->push_back(
-        absl::StrCat(own.status().message(), ": goes on from what it began from, ", *found));
-    return found;
+  const std::string begun_from = StateText(path, "begun_from");
+  if (begun_from.empty()) return own;
+  absl::StatusOr<std::string> found = FindCheckpoint(begun_from, warnings);
+  if (!found.ok()) {
+    return absl::Status(found.status().code(),
+                        absl::StrCat(own.status().message(),
+                                     "; of what it began from: ", found.status().message()));
   }
-  return own;
+  warnings->push_back(
+      absl::StrCat(own.status().message(), ": goes on from what it began from, ", *found));
+  return found;
 }
 
 // When the run in `folder` began, as 20261121T075901Z, if it is one of `name`; else empty. That is
@@ -48,14 +55,8 @@ std::string Begun(const fs::directory_entry& folder, const std::string& name) {
   }
   std::error_code error;
   if (folder.is_symlink(error)) return "";  // runs/latest
-  const RunFolder run(folder.path().string());
-  for (const std::string& file : {run.StateFile(), run.TermFile()}) {
-    const absl::StatusOr<std::string> state = ReadSmallFile(file);
-    if (!state.ok()) continue;
-    const auto json = ParseJson(*state);
-    if (TextAt(json, "name") == name) return TextAt(json, "begun");
-  }
-  return "";
+  const std::string path = folder.path().string();
+  return StateText(path, "name") == name ? StateText(path, "begun") : "";
 }
 
 // Empty if there is none.

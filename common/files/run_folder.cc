@@ -145,6 +145,10 @@ RunFolder::RunFolder(std::string path) : path_(std::move(path)) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
 }
 
+std::string RunTime(absl::Time time) {
+  return absl::FormatTime("%E4Y%m%dT%H%M%SZ", time, absl::UTCTimeZone());
+}
+
 absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string_view run_dir,
                                             absl::Time now, Readers readers) {
   constexpr mode_t kModes[] = {0700, 0770, 0777};
@@ -156,7 +160,7 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
     return folder;
   }
   RUBATO_RETURN_IF_ERROR(MakeFolders("runs"));
-  const std::string time = absl::FormatTime("%E4Y%m%dT%H%M%SZ", now, absl::UTCTimeZone());
+  const std::string time = RunTime(now);
   while (true) {
     const std::string leaf = absl::StrCat(name, "-", time, "-", FourHex());
     RunFolder folder("runs/" + leaf);

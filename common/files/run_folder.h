@@ -51,6 +51,9 @@ namespace rubato {
 // proto::Security::Readers.
 enum class Readers { kOwner, kGroup, kAll };
 
+// When a run began, in UTC, as its folder's name has it: 20261121T075901Z.
+std::string RunTime(absl::Time time);
+
 class RunFolder {
  public:
   // Creates `run_dir`, or if that is empty runs/<name>-<UTC yyyymmddThhmmssZ>-<4 hex>/ under the

@@ -261,11 +261,11 @@ class Optimizer(torch.optim.Optimizer):
 class Scheduler(torch.optim.lr_scheduler._LRScheduler):
     """Replaces the script's scheduler: the servers already have its table of rates; step() shows the job's rate, and
     refuses calls of which that table does not tell. One of torch's by its type alone, which libraries look at."""
+    optimizer: Optimizer
 
     def __init__(self, optimizer: Optimizer, engine: Engine, per: str, loop: Callable[[], int]):
         """`per`: "step" or "epoch", which step() is called for. `loop`: how many loops over the loader have begun."""
-        self.optimizer: Any = optimizer  # for those who look at a scheduler of torch's
-        self._optimizer = optimizer
+        self.optimizer = optimizer
         self._engine = engine
         self._per, self._loop = per, loop
         self._last_loop = 0  # in which step() was called last
@@ -275,7 +275,7 @@ class Scheduler(torch.optim.lr_scheduler._LRScheduler):
 
     def note(self) -> None:
         """Of a micro-batch that is computed. Refused if step() was not called for those before."""
-        place = self._optimizer.place_of(self._engine.step)
+        place = self.optimizer.place_of(self._engine.step)
         if self._per == "epoch" and place <= self._place:  # of one that is computed again, too
             return
         if not self._is_called:
@@ -286,17 +286,17 @@ class Scheduler(torch.optim.lr_scheduler._LRScheduler):
         """epoch: as with torch, the number of the step or epoch that follows."""
         if not (self._engine.is_final or self._engine.is_over):
             self._check(epoch)
-        self._last_loop, self._last_calls, self._is_called = self._loop(), self._optimizer.calls, True
-        self._optimizer.show_rate(self._engine.next_step)
+        self._last_loop, self._last_calls, self._is_called = self._loop(), self.optimizer.calls, True
+        self.optimizer.show_rate(self._engine.next_step)
 
     def _check(self, epoch: Any) -> None:
-        calls = self._optimizer.calls - self._last_calls
+        calls = self.optimizer.calls - self._last_calls
         if epoch is not None:
             is_behind = calls == 0 and epoch < self.last_epoch  # as of a worker that comes late
             if epoch != self.last_epoch and not is_behind:
                 raise Refused(f"scheduler.step({shown(epoch)}) was called before {self._per} {self.last_epoch} of the "
                               f"job, {self._expected}")
-        elif self._optimizer.calls == 0 and (self._loop() == 0 or self._engine.begun > 0):
+        elif self.optimizer.calls == 0 and (self._loop() == 0 or self._engine.begun > 0):
             raise Refused("scheduler.step() was called before the first optimizer.step(), where PyTorch skips the "
                           f"first learning rate, {self._expected}")
         elif self._loop() == self._last_loop and (calls == 0 or self._per == "epoch"):
@@ -312,14 +312,14 @@ class Scheduler(torch.optim.lr_scheduler._LRScheduler):
     @property
     def last_epoch(self) -> int:  # type: ignore[override]
         """As torch's: the number of the step or epoch that follows."""
-        return self._optimizer.place_of(self._engine.next_step)
+        return self.optimizer.place_of(self._engine.next_step)
 
     @property
     def base_lrs(self) -> List[float]:  # type: ignore[override]
-        return self._optimizer.base_lrs
+        return self.optimizer.base_lrs
 
     def get_last_lr(self) -> List[float]:
-        return [group["lr"] for group in self._optimizer.param_groups]
+        return [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> Dict[str, Any]:
         return {}

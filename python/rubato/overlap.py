@@ -5,6 +5,7 @@ accumulated; the part behind the last missing entry is passed to rubato-worker, 
 does not reach are recognised only at optimizer.step(), and delay all entries before them.
 """
 
+import functools
 import threading
 from typing import Any, Dict, Optional
 
@@ -143,6 +144,7 @@ class Accumulated:
         return bool(self.gradient._version > self._version + _versions_of_scaler(self.gradient.device))
 
 
+@functools.lru_cache(maxsize=None)
 def _versions_of_scaler(device: torch.device) -> int:
     """As how many changes of a gradient torch counts what a GradScaler does; 0 in torch 2.15."""
     gradient: Any = torch.zeros(1, device=device)

@@ -252,7 +252,7 @@ MUTANTS = [
     ("a scheduler may be put anywhere", "optimizers.py", "epoch != self.last_epoch and not is_behind", "False",
      "refusals_test RefusalsTest.test_a_scheduler_that_is_stepped_otherwise"),
     ("a scheduler may come before its optimizer", "optimizers.py",
-     "elif self._optimizer.calls == 0 and (self._loop() == 0 or self._engine.begun > 0):", "elif False:",
+     "elif self.optimizer.calls == 0 and (self._loop() == 0 or self._engine.begun > 0):", "elif False:",
      "refusals_test RefusalsTest.test_a_scheduler_that_is_stepped_otherwise"),
     ("a sum is trained as a mean", "engine.py", 'return int(self.work.unit_samples) if', "return 1 if",
      "features_test FeaturesTest.test_a_sum_for_a_loss"),

@@ -190,7 +190,7 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
     begin.state.set_job_digest(job_digest);
     begin.state.set_term(1);
     begin.state.set_name(job.name());
-    begin.state.set_begun(absl::FormatTime("%Y%m%dT%H%M%SZ", absl::Now(), absl::UTCTimeZone()));
+    begin.state.set_begun(RunTime(absl::Now()));
   }
   if (begin.path.empty() && before.has_value()) {
     begin.path = before->begun_from();

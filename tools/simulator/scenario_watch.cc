@@ -216,7 +216,6 @@ void ScenarioWatch::OnView(const proto::View& view, SimTime now) {
 
 void ScenarioWatch::OnView(const proto::View& view, const std::string& reason, absl::Time now) {
   if (!begun_at_.has_value()) begun_at_ = now;
-  mode_ = ModeName(view.mode());
   if (log_ != nullptr) {
     *log_ << absl::FormatDuration(now - SimStart()) << " " << JournalLine(view, reason, now);
   }
@@ -455,9 +454,9 @@ void ScenarioWatch::OnMetrics(const MetricsLine& line) {
           "account: a line of training tells of %d samples, behind one of %d in the same term",
           line.samples, told_)));
     }
-    if (line.mode != mode_) {
+    if (const std::string mode = ModeName(invariants_.view().mode()); line.mode != mode) {
       Violated(absl::InternalError(absl::StrFormat(
-          "account: a line of training is of mode %s, in a view of %s", line.mode, mode_)));
+          "account: a line of training is of mode %s, in a view of %s", line.mode, mode)));
     }
     told_ = line.samples;
     has_trained_ = true;

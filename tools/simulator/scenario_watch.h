@@ -154,7 +154,6 @@ class ScenarioWatch : private Observer {
   std::optional<Invariants> before_;  // of the last term that has begun, until the next one does
   int64_t samples_before_ = 0;        // where that ended, as what coordinated it knew
   int64_t told_ = 0;                  // samples, by the term's last line of training
-  std::string mode_;                  // of the view
   bool has_trained_ = false;          // by such a line
   int64_t began_with_ = 0;            // samples of this run or earlier ones
   int in_vain_ = 0;                   // terms in a row, up to the last, that have not
