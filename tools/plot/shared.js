@@ -12,6 +12,7 @@ const shared = (() => {
   const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const number = value => {
     if (value === null || value === undefined || Number.isNaN(value)) return '–';
+    if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString('en');  // a count
     if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e7)) return value.toExponential(2);
     return value.toLocaleString('en', {maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 4});
   };
