@@ -19,16 +19,17 @@ class DeviceKernels : public KernelSet {
   // Likewise, each turned: x (filters, channels, places), y (filters, places, channels).
   virtual void ConvertFilters(const ConstTensorRef& x, const TensorRef& y) = 0;
 
-  // As SoftmaxCrossEntropy and SquaredError of tensor/kernels.h; the gradient is multiplied by
+  // As SoftmaxCrossEntropy and RegressionLoss of tensor/kernels.h; the gradient is multiplied by
   // `scale` (1). labels: (n) of int32. `rows` (n, 2), of float64, is scratch. sums (2), of float64,
   // receives the loss and how many were right.
   virtual void CrossEntropy(const ConstTensorRef& logits, const ConstTensorRef& labels,
                             const CrossEntropyOptions& options, const ConstTensorRef& scale,
                             const TensorRef& gradient, const TensorRef& rows,
                             const TensorRef& sums) = 0;
-  virtual void SquaredErrors(const ConstTensorRef& x, const ConstTensorRef& targets, double factor,
-                             const ConstTensorRef& scale, const TensorRef& gradient,
-                             const TensorRef& rows, const TensorRef& sums) = 0;
+  virtual void RegressionLoss(const ConstTensorRef& x, const ConstTensorRef& targets,
+                              const RegressionOptions& options, double factor,
+                              const ConstTensorRef& scale, const TensorRef& gradient,
+                              const TensorRef& rows, const TensorRef& sums) = 0;
 
   // gradient /= scale. Makes `overflow` (1), of float64, 1 if a value is not finite.
   virtual void Unscale(const ConstTensorRef& scale, const TensorRef& gradient,

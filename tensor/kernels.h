@@ -85,10 +85,21 @@ void Multiply(const ConstTensorRef& x, const ConstTensorRef& y, const TensorRef&
 // probability 1 - p, in [0, 1) up to 2^-32. It is its own gradient: dx = Dropout(dy).
 void Dropout(uint64_t key, double p, const ConstTensorRef& x, const TensorRef& y);
 
-// The sum of (x[i] - t[i])^2 over all values, and its gradient times `factor`:
-// gradient[i] = 2 factor (x[i] - t[i]).
-double SquaredError(const ConstTensorRef& x, absl::Span<const float> t, double factor,
-                    const TensorRef& gradient);
+// What a number costs whose distance from its target is d.
+enum class RegressionForm {
+  kSquared,   // d^2
+  kAbsolute,  // |d|; its derivative at 0 is 0
+  kHuber,     // d^2 / 2 where |d| <= delta, delta (|d| - delta / 2) elsewhere
+};
+
+struct RegressionOptions {
+  RegressionForm form = RegressionForm::kSquared;
+  double delta = 1;  // kHuber's, above 0
+};
+
+// The sum of what all values cost, with d = x[i] - t[i]; and its gradient by x, times `factor`.
+double RegressionLoss(const ConstTensorRef& x, absl::Span<const float> t,
+                      const RegressionOptions& options, double factor, const TensorRef& gradient);
 
 struct CrossEntropySums {
   double loss = 0;      // sum over the samples of -log softmax(logits)[label]
@@ -99,10 +110,15 @@ struct CrossEntropyOptions {
   double label_smoothing = 0;  // the part of each label that is spread evenly over all classes
   int64_t ignore_index = -1;   // labels that cost nothing
   double gradient_scale = 1;
+  // (classes), in the kernels' memory, or none: the factor of each class's part of a label, as
+  // torch.nn.CrossEntropyLoss(weight, reduction="sum"); and their sum.
+  const float* class_weights = nullptr;
+  double sum_of_weights = 0;
 };
 
 // Softmax cross-entropy of logits (n, classes) against labels (n), each in [0, classes), and its
-// gradient (n, classes) by the logits, scaled: softmax(logits), less the (smoothed) label.
+// gradient (n, classes) by the logits, scaled: softmax(logits), less the (smoothed) label, where
+// classes have no weights.
 CrossEntropySums SoftmaxCrossEntropy(const ConstTensorRef& logits, absl::Span<const int32_t> labels,
                                      const CrossEntropyOptions& options, const TensorRef& gradient);
 inline CrossEntropySums SoftmaxCrossEntropy(const ConstTensorRef& logits,

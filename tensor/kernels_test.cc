@@ -68,9 +68,8 @@ TYPED_TEST(Kernels, MatMulsKernelsCanBeFixed) {
     if (isa > DetectIsa()) continue;
     const std::string cores[] = {"Prescott", "Haswell", "SkylakeX"};
     FixMatMulKernels(isa);
-    EXPECT_THAT(MatMulSignature(),
-                MatchesRegex("OpenBLAS [0-9.]+ " + cores[static_cast<int>(isa)] +
-                             "(, oneDNN [0-9.]+ avx.*)?"));
+    EXPECT_THAT(MatMulSignature(), MatchesRegex("OpenBLAS [0-9.]+ " + cores[static_cast<int>(isa)] +
+                                                "(, oneDNN [0-9.]+ avx.*)?"));
     ExpectSumsOfProducts<TypeParam>();
   }
 }
@@ -194,19 +193,51 @@ TYPED_TEST(Kernels, DropoutKeepsTheShareThatItShould) {
   }
 }
 
-TYPED_TEST(Kernels, SquaredErrorIsASumOverAllValues) {
-  for (int64_t n : {1, 15, 16, 17, 100}) {
-    const std::vector<TypeParam> x = Draw<TypeParam>(n, 1);
-    const std::vector<float> t = Draw<float>(n, 2);
-    std::vector<TypeParam> gradient(n, 77);
-    const double sum = SquaredError(x, t, /*factor=*/0.25, gradient);
-    double expected = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const double difference = static_cast<double>(x[i]) - t[i];
-      expected += difference * difference;
-      EXPECT_NEAR(gradient[i], 0.5 * difference, 2 * std::numeric_limits<TypeParam>::epsilon());
+// Of each form what a distance costs, and the derivative.
+struct RegressionCase {
+  RegressionOptions options;
+  double (*cost)(double d);
+  double (*slope)(double d);
+};
+
+const RegressionCase kRegressions[] = {
+    {{RegressionForm::kSquared}, [](double d) { return d * d; }, [](double d) { return 2 * d; }},
+    {{RegressionForm::kAbsolute},
+     [](double d) { return std::abs(d); },
+     [](double d) { return d == 0 ? 0 : std::copysign(1.0, d); }},
+    {{RegressionForm::kHuber, 0.5},
+     [](double d) { return std::abs(d) < 0.5 ? d * d / 2 : 0.5 * std::abs(d) - 0.125; },
+     [](double d) { return std::abs(d) < 0.5 ? d : std::copysign(0.5, d); }},
+};
+
+TYPED_TEST(Kernels, ARegressionsLossIsASumOverAllValues) {
+  for (const RegressionCase& regression : kRegressions) {
+    for (int64_t n : {1, 15, 16, 17, 100}) {
+      std::vector<TypeParam> x = Draw<TypeParam>(n, 1);
+      const std::vector<float> t = Draw<float>(n, 2);
+      x[n / 2] = t[n / 2];
+      std::vector<TypeParam> gradient(n, 77);
+      const double sum = RegressionLoss(x, t, regression.options, /*factor=*/0.25, gradient);
+      double expected = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        const double distance = static_cast<double>(x[i]) - t[i];
+        expected += regression.cost(distance);
+        EXPECT_NEAR(gradient[i], 0.25 * regression.slope(distance),
+                    2 * std::numeric_limits<TypeParam>::epsilon());
+      }
+      EXPECT_NEAR(sum, expected, n * 8 * std::numeric_limits<TypeParam>::epsilon());
     }
-    EXPECT_NEAR(sum, expected, n * 8 * std::numeric_limits<TypeParam>::epsilon());
+  }
+}
+
+TYPED_TEST(Kernels, ARegressionThatIsNotANumberIsSaid) {
+  const TypeParam nan = std::numeric_limits<TypeParam>::quiet_NaN();
+  for (const RegressionCase& regression : kRegressions) {
+    const std::vector<TypeParam> x = {1, nan, 2};
+    std::vector<TypeParam> gradient(3);
+    EXPECT_TRUE(std::isnan(RegressionLoss(x, {1, 1, 1}, regression.options, 1, gradient)));
+    EXPECT_TRUE(std::isnan(gradient[1]));
+    EXPECT_EQ(gradient[0], 0);
   }
 }
 
@@ -278,9 +309,11 @@ std::vector<T> RunAll(int64_t rows, int64_t columns, int64_t offset) {
   }
   run(n, [&](TensorRef y) { Dropout(/*key=*/5, /*p=*/0.3, xs, y); });
   const std::vector<float> targets = Draw<float>(n, 4);
-  run(n, [&](TensorRef gradient) {
-    all.push_back(SquaredError(xs, targets, /*factor=*/0.5, gradient));
-  });
+  for (const RegressionCase& regression : kRegressions) {
+    run(n, [&](TensorRef gradient) {
+      all.push_back(RegressionLoss(xs, targets, regression.options, /*factor=*/0.5, gradient));
+    });
+  }
   run(columns, [&](TensorRef sums) { ColumnSums(xs, sums); });
   run(n, [&](TensorRef y) {
     Copy(xs, y);
@@ -290,6 +323,11 @@ std::vector<T> RunAll(int64_t rows, int64_t columns, int64_t offset) {
     const CrossEntropySums sums = SoftmaxCrossEntropy(xs, labels, gradient.Reshaped(shape));
     all.push_back(sums.loss);
     all.push_back(sums.correct);
+  });
+  run(n, [&](TensorRef gradient) {
+    const std::vector<float> weights = Draw<float>(columns, 5);
+    const CrossEntropyOptions options = {0.1, -1, 0.5, weights.data(), 3};
+    all.push_back(SoftmaxCrossEntropy(xs, labels, options, gradient.Reshaped(shape)).loss);
   });
   return all;
 }

@@ -14,6 +14,7 @@
 #include "common/base/address.h"
 #include "common/job/has_classes.h"
 #include "common/job/is_script.h"
+#include "common/job/schema.h"
 
 namespace rubato {
 namespace {
@@ -56,6 +57,7 @@ class Checks {
     CheckNesterov();
     CheckTopK();
     CheckBetas();
+    CheckClassWeights();
     CheckWarmup();
     CheckMicroBatches();
     CheckPrecision();
@@ -117,11 +119,16 @@ class Checks {
 
   // What the list is by default has no name, and an empty list would be the same.
   void CheckColumns() {
-    if (!report_.Given("data.numeric") || job_.data().numeric_size() > 0) return;
-    if (!Sound({"data.numeric"})) return;
-    report_.Add("data.numeric",
-                "found an empty list, expected at least one column; without the key all columns "
-                "that are neither the target nor categorical are inputs");
+    if (!report_.Given("data.numeric") || !Sound({"data.numeric", "data.ignore"})) return;
+    if (job_.data().numeric_size() == 0) {
+      report_.Add("data.numeric",
+                  "found an empty list, expected at least one column; without the key all columns "
+                  "that are neither the target nor categorical nor ignored are inputs");
+    } else if (job_.data().ignore_size() > 0) {
+      report_.Add("data.ignore",
+                  "found beside data.numeric, expected one of the two: numeric names all columns "
+                  "that are read as numbers");
+    }
   }
 
   void CheckTestSplit() {
@@ -215,6 +222,14 @@ class Checks {
                 absl::StrCat("found ", found, found == 1 ? " number" : " numbers", ", expected 2"));
   }
 
+  void CheckClassWeights() {
+    const auto& weights = job_.loss().class_weights();
+    if (!Sound({"loss.class_weights"}) || weights.empty()) return;
+    const auto counts = [](double weight) { return weight > 0; };
+    if (std::any_of(weights.begin(), weights.end(), counts)) return;
+    report_.Add("loss.class_weights", "found only 0, expected a class whose targets count");
+  }
+
   void CheckWarmup() {
     const proto::Schedule& schedule = job_.optimizer().schedule();
     if (!schedule.has_warmup() || !schedule.has_until()) return;
@@ -295,8 +310,9 @@ class Checks {
     if (metric != "eval/loss" && metric != kAccuracy) {
       report_.Add(key, absl::StrCat("found ", metric, ", expected eval/loss or eval/accuracy: ",
                                     "other figures are of scripts' tests"));
-    } else if (metric == kAccuracy && job_.loss().name() == proto::Loss::NAME_MSE) {
-      report_.Add(key, "found eval/accuracy beside loss: mse, expected eval/loss");
+    } else if (metric == kAccuracy && job_.loss().name() != proto::Loss::NAME_CROSS_ENTROPY) {
+      report_.Add(key, absl::StrCat("found eval/accuracy beside loss: ",
+                                    YamlName(job_.loss().name()), ", expected eval/loss"));
     }
   }
 

@@ -190,9 +190,16 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"learning_rate: 3",
        "13:1: learning_rate: found an unknown key; did you mean optimizer.learning_rate?"},
       {"loss: {name: cross_entropy, momentum: 0.5}",
-       "10:29: loss.momentum: found an unknown key, expected name, label_smoothing or "
-       "ignore_index; did you mean "
-       "optimizer.momentum?"},
+       "10:29: loss.momentum: found an unknown key, expected name, label_smoothing, "
+       "ignore_index, class_weights or delta; did you mean optimizer.momentum?"},
+      {"loss: {class_weights: [0, 0]}",
+       "10:8: loss.class_weights: found only 0, expected a class whose targets count"},
+      {"loss: {class_weights: [1, -2]}",
+       "10:27: loss.class_weights[1]: found -2, expected a number from 0 to 1000000"},
+      {"loss: {name: l1, delta: 2}",
+       "10:18: loss.delta: found with name: l1, expected only with name: huber"},
+      {"loss: {name: huber, delta: 0}",
+       "10:28: loss.delta: found 0, expected a number above 0 and at most 1e+30"},
       {"nonsense: 3",
        "13:1: nonsense: found an unknown key, expected version, name, seed, cluster, device, data, "
        "model, loss, optimizer, consistency, wire, train, metrics, log, evaluation, checkpoint, "
@@ -260,7 +267,10 @@ TEST(JobMistakesTest, OneWrongLine) {
        "or cifar10"},
       {"data: {format: csv, path: x, test_path: y, target: t, categorical: [c], numeric: []}",
        "5:73: data.numeric: found an empty list, expected at least one column; without the key all "
-       "columns that are neither the target nor categorical are inputs"},
+       "columns that are neither the target nor categorical nor ignored are inputs"},
+      {"data: {format: csv, path: x, test_path: y, target: t, numeric: [n], ignore: [i]}",
+       "5:69: data.ignore: found beside data.numeric, expected one of the two: numeric names all "
+       "columns that are read as numbers"},
       {"data: {format: idx, path: x, train_size: 5}",
        "5:30: data.train_size: found with format: idx, expected only with format: glyphs"},
       {"optimizer: {schedule: {until: {steps: 4}}}",

@@ -238,6 +238,10 @@ TEST_F(CoordinatorTest, TheStatusTellsFirstOfAShardThatIsNotHeardOf) {
   const proto::JobStatus status = coordinator_->Status(now_);
   ASSERT_GE(status.waits_size(), 1);
   EXPECT_EQ(status.waits(0), "shard 1 was not heard of for 10.0 s");
+  for (const proto::JobStatus::Server& server : status.servers()) {
+    EXPECT_EQ(server.has_seconds_silent(), server.shard() == 1) << "0 is who answers";
+    EXPECT_NEAR(server.seconds_silent(), server.shard() == 1 ? 10 : 0, 1e-6);
+  }
   for (int i = 1; i < status.waits_size(); ++i) EXPECT_THAT(status.waits(i), HasSubstr("worker"));
 }
 

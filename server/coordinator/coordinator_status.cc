@@ -43,6 +43,9 @@ void AddMembers(const Registry& registry, absl::Time now, proto::JobStatus* stat
       proto::JobStatus::Server* server = status->add_servers();
       server->set_shard(peer.shard.number);
       server->set_process(peer.registration.process());
+      if (id != kOwnShard) {
+        server->set_seconds_silent(absl::ToDoubleSeconds(now - peer.last_heard));
+      }
       continue;
     }
     proto::JobStatus::Member* member = status->add_members();

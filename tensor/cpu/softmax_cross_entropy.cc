@@ -55,11 +55,24 @@ struct SmoothKernel {
   }
 };
 
+// Likewise where classes have weights; gradient is the softmax of a row.
+template <typename T>
+void Weigh(const CrossEntropyOptions& options, double even, int32_t label, absl::Span<T> gradient) {
+  const double own = (1 - options.label_smoothing) * options.class_weights[label];
+  const double whole = own + even * options.sum_of_weights;
+  for (size_t j = 0; j < gradient.size(); ++j) {
+    const double target =
+        even * options.class_weights[j] + (static_cast<int32_t>(j) == label ? own : 0);
+    gradient[j] = static_cast<T>((gradient[j] * whole - target) * options.gradient_scale);
+  }
+}
+
 template <typename T>
 CrossEntropySums Run(absl::Span<const T> logits, absl::Span<const int32_t> labels,
                      const CrossEntropyOptions& options, absl::Span<T> gradient) {
   const int64_t classes = logits.size() / labels.size();
   const double even = options.label_smoothing / static_cast<double>(classes);
+  const float* const weights = options.class_weights;
   CrossEntropySums sums;
   for (size_t i = 0; i < labels.size(); ++i) {
     const absl::Span<const T> row = logits.subspan(i * classes, classes);
@@ -73,16 +86,23 @@ CrossEntropySums Run(absl::Span<const T> logits, absl::Span<const int32_t> label
     T max, sum;
     Dispatch<SoftmaxKernel<T>>(row.data(), classes, out, &max, &sum);
     const double log_sum = std::log(static_cast<double>(sum));
-    double loss = log_sum + (static_cast<double>(max) - row[label]);
+    const auto weight = [&](int64_t j) { return weights == nullptr ? 1.0 : weights[j]; };
+    double loss = weight(label) * (log_sum + (static_cast<double>(max) - row[label]));
     if (even > 0) {
       double all = 0;  // of -log softmax over the classes
-      for (const T logit : row) all += log_sum + (static_cast<double>(max) - logit);
+      for (int64_t j = 0; j < classes; ++j) {
+        all += weight(j) * (log_sum + (static_cast<double>(max) - row[j]));
+      }
       loss = (1 - options.label_smoothing) * loss + even * all;
     }
-    out[label] -= static_cast<T>(1 - options.label_smoothing);
-    if (even > 0 || options.gradient_scale != 1) {
-      Dispatch<SmoothKernel<T>>(static_cast<T>(even), static_cast<T>(options.gradient_scale), out,
-                                classes);
+    if (weights != nullptr) {
+      Weigh(options, even, label, gradient.subspan(i * classes, classes));
+    } else {
+      out[label] -= static_cast<T>(1 - options.label_smoothing);
+      if (even > 0 || options.gradient_scale != 1) {
+        Dispatch<SmoothKernel<T>>(static_cast<T>(even), static_cast<T>(options.gradient_scale), out,
+                                  classes);
+      }
     }
     sums.loss += loss;
     sums.correct += std::find(row.begin(), row.end(), max) == row.begin() + label;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -275,14 +276,22 @@ TEST_P(DeviceKernelsTest, OfCrossEntropy) {
     std::vector<int32_t> labels(rows);
     RandomStream stream(2);
     for (int32_t& label : labels) label = static_cast<int32_t>(stream.Below(classes));
-    for (const CrossEntropyOptions& options :
-         {CrossEntropyOptions{}, CrossEntropyOptions{0.1, 2, 0.25}}) {
+    const Values drawn = Draw(classes, 3);
+    std::vector<float> weights;
+    for (const double value : drawn) weights.push_back(std::abs(static_cast<float>(value)));
+    const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (CrossEntropyOptions options : {CrossEntropyOptions{}, CrossEntropyOptions{0.1, 2, 0.25},
+                                        CrossEntropyOptions{0, -1, 1, weights.data(), all},
+                                        CrossEntropyOptions{0.1, 2, 0.25, weights.data(), all}}) {
       SCOPED_TRACE(absl::StrCat(classes, " classes"));
       Values expected(rows * classes);
       const CrossEntropySums e = SoftmaxCrossEntropy(
           ConstTensorRef(logits).Reshaped({rows, classes}), labels, options, expected);
       for (double& value : expected) value *= 8;
       const TensorRef gradient = Take(rows * classes), sums = Take(2, DType::kFloat64);
+      if (options.class_weights != nullptr) {
+        options.class_weights = Send<float>(weights).values<float>().data();
+      }
       kernels().CrossEntropy(Send(logits).Reshaped({rows, classes}), Send<int32_t>(labels), options,
                              Send<float>({8}), gradient, Take(2 * rows, DType::kFloat64), sums);
       const Values found = Receive(sums);
@@ -527,18 +536,23 @@ TEST_P(DeviceKernelsTest, FusedConvolutionsAreNearAndTheSameEachTime) {
   }
 }
 
-TEST_P(DeviceKernelsTest, OfSquaredErrors) {
+TEST_P(DeviceKernelsTest, OfRegressions) {
   const int64_t rows = 700, columns = 300;
-  const Values x = Draw(rows * columns, 3);
+  Values x = Draw(rows * columns, 3);
   const std::vector<float> targets(x.size(), 0.25f);
-  Values expected(x.size());
-  const double e = SquaredError(x, targets, 0.5, expected);
-  for (double& value : expected) value *= 4;
-  const TensorRef gradient = Take(rows * columns), sums = Take(2, DType::kFloat64);
-  kernels().SquaredErrors(Send(x).Reshaped({rows, columns}), Send<float>(targets), 0.5,
-                          Send<float>({4}), gradient, Take(2 * rows, DType::kFloat64), sums);
-  EXPECT_NEAR(Receive(sums)[0], e, 1e-5 * e);
-  ExpectNear("gradient", gradient, expected, 4);
+  x[12345] = 0.25;
+  for (const RegressionOptions& options :
+       {RegressionOptions{RegressionForm::kSquared}, RegressionOptions{RegressionForm::kAbsolute},
+        RegressionOptions{RegressionForm::kHuber, 0.5}}) {
+    Values expected(x.size());
+    const double e = RegressionLoss(x, targets, options, 0.5, expected);
+    for (double& value : expected) value *= 4;
+    const TensorRef gradient = Take(rows * columns), sums = Take(2, DType::kFloat64);
+    kernels().RegressionLoss(Send(x).Reshaped({rows, columns}), Send<float>(targets), options, 0.5,
+                             Send<float>({4}), gradient, Take(2 * rows, DType::kFloat64), sums);
+    EXPECT_NEAR(Receive(sums)[0], e, 1e-5 * e);
+    ExpectNear("gradient", gradient, expected, 4);
+  }
 }
 
 TEST_P(DeviceKernelsTest, UnscaleDividesAndSeesOverflows) {

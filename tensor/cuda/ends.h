@@ -27,6 +27,8 @@ struct CrossEntropyRow {
   int64_t classes;
   double label_smoothing, gradient_scale;
   int64_t ignore_index;
+  const float* class_weights;  // of each, or null: 1
+  double sum_of_weights;
   const T* logits;
   const int32_t* labels;
   const float* scale;
@@ -83,20 +85,23 @@ struct CrossEntropyRow {
                      });
       return before;
     }) == 0;
+    const bool weighs = class_weights != nullptr;
     const double even = label_smoothing / static_cast<double>(classes);
     const double below = even == 0 ? 0 : block.Sum(0.0, [&](int thread) {
       double part = 0;
       InTurn<kAhead>(thread, packs, block.threads(), load, [&](int64_t i, const Values& values) {
         for (int k = 0; k < kWidth && i * kWidth + k < classes; ++k) {
-          part += static_cast<double>(greatest) - static_cast<double>(Widen(values.values[k]));
+          const double weight = weighs ? class_weights[i * kWidth + k] : 1;
+          part += weight *
+                  (static_cast<double>(greatest) - static_cast<double>(Widen(values.values[k])));
         }
       });
       return part;
     });
-    const double own = 1 - label_smoothing;
+    const double own = (1 - label_smoothing) * (weighs ? class_weights[label] : 1);
     const A factor = static_cast<A>(gradient_scale) * static_cast<A>(*scale);
     const A of_all = static_cast<A>(even) * factor, of_own = static_cast<A>(own) * factor;
-    const A of_sum = factor / sum;
+    const A of_sum = (weighs ? static_cast<A>(own + even * sum_of_weights) : 1) * factor / sum;
     block.ForEach([&](int thread) {
       InTurn<kAhead>(thread, packs, block.threads(), load, [&](int64_t i, const Values& loaded) {
         const int64_t at = label - i * kWidth;
@@ -104,7 +109,11 @@ struct CrossEntropyRow {
         Values values;
         RUBATO_UNROLL
         for (int k = 0; k < kWidth; ++k) {
-          A value = numbers::FastExp(Widen(loaded.values[k]) - greatest) * of_sum - of_all;
+          A value = numbers::FastExp(Widen(loaded.values[k]) - greatest) * of_sum;
+          if (!weighs) value -= of_all;
+          if (weighs && even != 0 && i * kWidth + k < classes) {
+            value -= of_all * class_weights[i * kWidth + k];
+          }
           if (is_here && k == at) value -= of_own;
           values.values[k] = static_cast<T>(value);
         }
@@ -112,15 +121,19 @@ struct CrossEntropyRow {
       });
       if (thread != 0) return;
       const double log_sum = log(static_cast<double>(sum));
-      double loss = log_sum + (static_cast<double>(greatest) - static_cast<double>(own_logit));
-      if (even > 0) loss = own * loss + even * (static_cast<double>(classes) * log_sum + below);
+      double loss =
+          own * (log_sum + (static_cast<double>(greatest) - static_cast<double>(own_logit)));
+      const double all = weighs ? sum_of_weights : static_cast<double>(classes);
+      if (even > 0) loss += even * (all * log_sum + below);
       rows[2 * row] = loss;
       rows[2 * row + 1] = is_right ? 1 : 0;
     });
   }
 
   Traffic Moves(int64_t n) const {
-    return {n * (classes * SizeInBytes<T>() + SizeInBytes<int32_t>()) + SizeInBytes<float>(),
+    const int64_t weights = class_weights == nullptr ? 0 : classes;
+    return {n * (classes * SizeInBytes<T>() + SizeInBytes<int32_t>()) +
+                (1 + weights) * SizeInBytes<float>(),
             n * (classes * SizeInBytes<T>() + 2 * SizeInBytes<double>()),
             (kWhole ? kWidth : 1) * SizeInBytes<T>()};
   }
@@ -149,12 +162,15 @@ struct CrossEntropyRow {
   }
 };
 
-// The squared errors of a row, a block's.
+// What the values of a row cost, a block's.
 template <typename T>
-struct SquaredErrorRow {
+struct RegressionRow {
+  using A = Wide<T>;
   static constexpr int kMostThreads = kUsualThreads;
 
   int64_t columns;
+  RegressionForm form;
+  A delta;
   double factor;
   const T* x;
   const float* targets;
@@ -164,15 +180,14 @@ struct SquaredErrorRow {
 
   template <typename Block>
   RUBATO_HOST_DEVICE void operator()(Block& block) const {
-    using A = Wide<T>;
     const int64_t begin = block.index() * columns;
+    const A grows = static_cast<A>(form == RegressionForm::kSquared ? 2 * factor : factor);
     const double sum = block.Sum(0.0, [&](int thread) {
       double part = 0;
       for (int64_t j = begin + thread; j < begin + columns; j += block.threads()) {
-        const A difference = Widen(x[j]) - static_cast<A>(targets[j]);
-        part += static_cast<double>(difference) * static_cast<double>(difference);
-        gradient[j] =
-            static_cast<T>(static_cast<A>(2 * factor) * difference * static_cast<A>(*scale));
+        const A distance = Widen(x[j]) - static_cast<A>(targets[j]);
+        part += Cost(static_cast<double>(distance));
+        gradient[j] = static_cast<T>(grows * Slope(distance) * static_cast<A>(*scale));
       }
       return part;
     });
@@ -186,6 +201,21 @@ struct SquaredErrorRow {
   Traffic Moves(int64_t n) const {
     return {n * columns * (SizeInBytes<T>() + SizeInBytes<float>()) + SizeInBytes<float>(),
             n * (columns * SizeInBytes<T>() + 2 * SizeInBytes<double>()), SizeInBytes<T>()};
+  }
+
+ private:
+  RUBATO_HOST_DEVICE double Cost(double distance) const {
+    const double size = distance < 0 ? -distance : distance, most = static_cast<double>(delta);
+    if (form == RegressionForm::kSquared) return size * size;
+    if (form == RegressionForm::kAbsolute) return size;
+    return size > most ? most * (size - most / 2) : size * size / 2;
+  }
+  // What is not a number stays so.
+  RUBATO_HOST_DEVICE A Slope(A distance) const {
+    if (form == RegressionForm::kSquared) return distance;
+    const bool turns = form == RegressionForm::kAbsolute;  // at 0, from -1 to 1
+    const A near = turns ? A(0) : delta, most = turns ? A(1) : delta;
+    return distance > near ? most : distance < -near ? -most : distance;
   }
 };
 
@@ -250,23 +280,26 @@ class EndKernels : public virtual DeviceKernels {
         queue_.Launch(labels.size(), ThreadsFor((classes + kWidth - 1) / kWidth),
                       ends::CrossEntropyRow<T, is_whole()>{
                           classes, options.label_smoothing, options.gradient_scale,
-                          options.ignore_index, Pointer<T>(logits), Pointer<int32_t>(labels),
-                          Pointer<float>(scale), Pointer<T>(gradient), Pointer<double>(rows)});
+                          options.ignore_index, options.class_weights, options.sum_of_weights,
+                          Pointer<T>(logits), Pointer<int32_t>(labels), Pointer<float>(scale),
+                          Pointer<T>(gradient), Pointer<double>(rows)});
       });
     });
     AddUp(labels.size(), rows, sums);
   }
 
-  void SquaredErrors(const ConstTensorRef& x, const ConstTensorRef& targets, double factor,
-                     const ConstTensorRef& scale, const TensorRef& gradient, const TensorRef& rows,
-                     const TensorRef& sums) override {
+  void RegressionLoss(const ConstTensorRef& x, const ConstTensorRef& targets,
+                      const RegressionOptions& options, double factor, const ConstTensorRef& scale,
+                      const TensorRef& gradient, const TensorRef& rows,
+                      const TensorRef& sums) override {
     const int64_t columns = x.dim(1);
     ByType<Queue>(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      queue_.Launch(x.dim(0), ThreadsFor(columns),
-                    ends::SquaredErrorRow<T>{columns, factor, Pointer<T>(x),
-                                             Pointer<float>(targets), Pointer<float>(scale),
-                                             Pointer<T>(gradient), Pointer<double>(rows)});
+      queue_.Launch(
+          x.dim(0), ThreadsFor(columns),
+          ends::RegressionRow<T>{columns, options.form, static_cast<Wide<T>>(options.delta), factor,
+                                 Pointer<T>(x), Pointer<float>(targets), Pointer<float>(scale),
+                                 Pointer<T>(gradient), Pointer<double>(rows)});
     });
     AddUp(x.dim(0), rows, sums);
   }

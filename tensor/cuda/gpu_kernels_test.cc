@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -573,8 +574,12 @@ TEST_P(GpuKernelsTest, OfLosses) {
     std::vector<int32_t> labels(rows);
     RandomStream stream(2);
     for (int32_t& label : labels) label = static_cast<int32_t>(stream.Below(classes));
+    std::vector<float> weights(classes);
+    for (int64_t j = 0; j < classes; ++j) weights[j] = static_cast<float>(j % 5) / 4;
+    const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
     for (const CrossEntropyOptions& options :
-         {CrossEntropyOptions{}, CrossEntropyOptions{0.1, 2, 0.25}}) {
+         {CrossEntropyOptions{}, CrossEntropyOptions{0.1, 2, 0.25},
+          CrossEntropyOptions{0.1, 2, 0.25, weights.data(), all}}) {
       Values expected(rows * classes), found(rows * classes, 77), row(2 * rows), sums(2);
       const CrossEntropySums e =
           SoftmaxCrossEntropy(As(logits, {rows, classes}), labels, options, expected);
@@ -590,14 +595,18 @@ TEST_P(GpuKernelsTest, OfLosses) {
   const int64_t columns = 300;
   const Values x = Draw(rows * columns, 3);
   std::vector<float> targets(x.size(), 0.25f);
-  Values expected(x.size()), found(x.size(), 77), row(2 * rows), sums(2);
-  const double e = SquaredError(x, targets, 0.5, expected);
-  const float scale = 1;
-  device_->kernels().SquaredErrors(As(x, {rows, columns}), targets, 0.5,
-                                   absl::MakeConstSpan(&scale, 1), found, row, sums);
-  device_->Synchronize();
-  EXPECT_NEAR(sums[0], e, 1e-11 * e);
-  for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-12);
+  for (const RegressionOptions& options :
+       {RegressionOptions{RegressionForm::kSquared}, RegressionOptions{RegressionForm::kAbsolute},
+        RegressionOptions{RegressionForm::kHuber, 0.5}}) {
+    Values expected(x.size()), found(x.size(), 77), row(2 * rows), sums(2);
+    const double e = RegressionLoss(x, targets, options, 0.5, expected);
+    const float scale = 1;
+    device_->kernels().RegressionLoss(As(x, {rows, columns}), targets, options, 0.5,
+                                      absl::MakeConstSpan(&scale, 1), found, row, sums);
+    device_->Synchronize();
+    EXPECT_NEAR(sums[0], e, 1e-11 * e);
+    for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-12);
+  }
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Parameter>& info) {

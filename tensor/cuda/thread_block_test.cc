@@ -253,7 +253,7 @@ TEST(ThreadBlockTest, Losses) {
     std::vector<double> scratch(2 * rows), sums(2);
     kernels.CrossEntropy(As(x, {rows, classes}), labels, {0.1, -1, 0.5}, scale, out[0], scratch,
                          sums);
-    kernels.SquaredErrors(As(x, {rows, classes}), targets, 0.5, scale, out[1], scratch, sums);
+    kernels.RegressionLoss(As(x, {rows, classes}), targets, {}, 0.5, scale, out[1], scratch, sums);
   });
 }
 

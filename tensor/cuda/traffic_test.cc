@@ -378,8 +378,14 @@ void Cases::Ends() {
     });
   }
   Run([&] {
-    kernels().SquaredErrors(T({9, 11}), Wide({9, 11}), 0.5, Wide({1}), T({9, 11}),
-                            Of(DType::kFloat64, {9, 2}), Of(DType::kFloat64, {2}));
+    const TensorRef weights = Wide({11});
+    const CrossEntropyOptions options = {0.1, -1, 1, weights.values<float>().data(), 1};
+    kernels().CrossEntropy(T({9, 11}), Of(DType::kInt32, {9}), options, Wide({1}), T({9, 11}),
+                           Of(DType::kFloat64, {9, 2}), Of(DType::kFloat64, {2}));
+  });
+  Run([&] {
+    kernels().RegressionLoss(T({9, 11}), Wide({9, 11}), {}, 0.5, Wide({1}), T({9, 11}),
+                             Of(DType::kFloat64, {9, 2}), Of(DType::kFloat64, {2}));
   });
 }
 

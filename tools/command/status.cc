@@ -1,6 +1,7 @@
 #include "tools/command/status.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -37,10 +38,13 @@ std::vector<proto::JobStatus::Server> ByShard(const proto::JobStatus& status) {
 
 // The process numbers of servers, and of a coordinator that is none of them.
 void AppendServers(const proto::JobStatus& status, std::string* text) {
-  if (status.servers_size() > 0) AppendLine("servers", "shard  process", text);
+  if (status.servers_size() > 0) AppendLine("servers", "shard  heard of  process", text);
   bool is_server = false;
   for (const proto::JobStatus::Server& server : ByShard(status)) {
-    AppendLine("", absl::StrFormat("%5d  %s", server.shard(), server.process()), text);
+    const std::string heard = server.has_seconds_silent()
+                                  ? absl::StrFormat("%6.1f s", server.seconds_silent())
+                                  : "answers";
+    AppendLine("", absl::StrFormat("%5d  %8s  %s", server.shard(), heard, server.process()), text);
     is_server = is_server || server.process() == status.coordinator();
   }
   if (status.has_coordinator() && !is_server) AppendLine("coordinator", status.coordinator(), text);
@@ -165,7 +169,9 @@ std::string StatusJson(const proto::JobStatus& status) {
   }
   json["servers"] = Json::array();
   for (const proto::JobStatus::Server& server : ByShard(status)) {
-    json["servers"].push_back({{"shard", server.shard()}, {"process", server.process()}});
+    Json entry = {{"shard", server.shard()}, {"process", server.process()}};
+    if (server.has_seconds_silent()) entry["seconds_silent"] = server.seconds_silent();
+    json["servers"].push_back(std::move(entry));
   }
   json["coordinator"] = status.coordinator();
   json["waits"] = Json::array();

@@ -41,6 +41,7 @@ proto::JobStatus Example() {
     proto::JobStatus::Server* server = status.add_servers();
     server->set_shard(shard);
     server->set_process(absl::StrCat("host pid ", 8 + shard));
+    if (shard != 0) server->set_seconds_silent(0.75);
   }
   status.set_coordinator("host pid 8");
   status.add_waits("worker 3 computes clock 99, for 2.0 s");
@@ -59,9 +60,9 @@ TEST(StatusTest, TellsAPersonHowAJobStands) {
             "mode        bounded, staleness 3, switching to sync\n"
             "view        7, lineage 2, 2 shards\n"
             "progress    step 1234, epoch 1.32, 78976 samples, 18500 samples/s\n"
-            "servers     shard  process\n"
-            "                0  host pid 8\n"
-            "                1  host pid 9\n"
+            "servers     shard  heard of  process\n"
+            "                0   answers  host pid 8\n"
+            "                1     0.8 s  host pid 9\n"
             "workers     rank     clock  staleness  heard of  computed  process\n"
             "               3        99       1.50     0.2 s     2.0 s  host pid 12\n"
             "waits       worker 3 computes clock 99, for 2.0 s\n"
@@ -117,7 +118,8 @@ TEST(StatusTest, TellsACoordinatorOfItsOwn) {
   proto::JobStatus status = Example();
   EXPECT_THAT(StatusText(status), Not(HasSubstr("coordinator")));
   status.set_coordinator("host pid 7");
-  EXPECT_THAT(StatusText(status), HasSubstr("    1  host pid 9\ncoordinator host pid 7\n"));
+  EXPECT_THAT(StatusText(status),
+              HasSubstr("    1     0.8 s  host pid 9\ncoordinator host pid 7\n"));
   EXPECT_EQ(nlohmann::json::parse(StatusJson(status))["coordinator"], "host pid 7");
 }
 
@@ -152,6 +154,8 @@ TEST(StatusTest, AProgramGetsNumbersAsNumbers) {
   EXPECT_EQ(json["waits"].size(), 1u);
   EXPECT_EQ(json["servers"][1]["shard"], 1);
   EXPECT_EQ(json["servers"][1]["process"], "host pid 9");
+  EXPECT_FALSE(json["servers"][0].contains("seconds_silent"));
+  EXPECT_EQ(json["servers"][1]["seconds_silent"], 0.75);
 }
 
 TEST(SwitchRequestTest, ReadsModes) {

@@ -305,33 +305,43 @@ def compositions():
     generator = torch.Generator().manual_seed(5)
     file = File()
     add_compositions(file, generator, cases())
-    for name, shape, classes, smoothing, ignored in [
-        ("loss_smoothed", (7, 10), 10, 0.1, None),
-        ("loss_smoothed_batch_1", (1, 3), 3, 0.5, None),
-        ("loss_ignored", (9, 4), 4, 0.0, 2),
-        ("loss_smoothed_ignored", (9, 17), 5, 0.2, 0),
-        ("loss_places", (4, 6, 11), 11, 0.0, None),
-        ("loss_places_smoothed", (3, 5, 7), 7, 0.3, 1),
-    ]:
+    add_losses(file, generator, [
+        ("loss_smoothed", (7, 10), 10, 0.1, None, None),
+        ("loss_smoothed_batch_1", (1, 3), 3, 0.5, None, None),
+        ("loss_ignored", (9, 4), 4, 0.0, 2, None),
+        ("loss_smoothed_ignored", (9, 17), 5, 0.2, 0, None),
+        ("loss_places", (4, 6, 11), 11, 0.0, None, None),
+        ("loss_places_smoothed", (3, 5, 7), 7, 0.3, 1, None),
+    ])
+    add_compositions(file, generator, image_cases())
+    add_losses(file, generator, [
+        ("loss_weighted", (9, 4), 4, 0.0, None, [0.5, 2, 0, 1]),
+        ("loss_weighted_smoothed", (8, 3), 3, 0.25, None, [3, 0.125, 1]),
+        ("loss_weighted_places", (3, 5, 5), 5, 0.125, 1, [1, 4, 0.5, 2, 0.25]),
+    ])
+    return file
+
+
+def add_losses(file, generator, losses):
+    for name, shape, classes, smoothing, ignored, weights in losses:
         x = (3 * normal(generator, *shape)).float().double().requires_grad_(True)
         labels = torch.randint(classes, shape[:-1], generator=generator)
+        options = dict(label_smoothing=smoothing, ignore_index=-100 if ignored is None else ignored,
+                       weight=None if weights is None else torch.tensor(weights).double())
         loss = nn.functional.cross_entropy(
-            x.reshape(-1, shape[-1]), labels.reshape(-1), reduction="sum",
-            label_smoothing=smoothing, ignore_index=-100 if ignored is None else ignored)
+            x.reshape(-1, shape[-1]), labels.reshape(-1), reduction="sum", **options)
         loss = loss / (shape[1] if len(shape) == 3 else 1)
         loss.backward()
         mean = nn.functional.cross_entropy(
-            x.reshape(-1, shape[-1]), labels.reshape(-1), label_smoothing=smoothing,
-            ignore_index=-100 if ignored is None else ignored)
+            x.reshape(-1, shape[-1]), labels.reshape(-1), **options)
         judged = labels != ignored
         accuracy = (x.argmax(-1) == labels)[judged].double().mean()
         for key, value in {"x": x, "labels": labels.float(), "loss": loss, "dx": x.grad,
                            "mean": mean, "accuracy": accuracy}.items():
             file.add(f"{name}/{key}", value)
         ignore = "" if ignored is None else f" ignore_index: {ignored}"
-        file.metadata[name] = f"loss label_smoothing: {smoothing}{ignore}"
-    add_compositions(file, generator, image_cases())
-    return file
+        weigh = "".join(f" class_weights: {weight}" for weight in weights or [])
+        file.metadata[name] = f"loss label_smoothing: {smoothing}{ignore}{weigh}"
 
 
 def cnn(side, classes):

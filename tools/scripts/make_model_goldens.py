@@ -12,7 +12,8 @@ layers.safetensors: each layer and the loss alone. The metadata name the cases. 
 hold its settings as a text-format proto, and the tensors are CASE.x, CASE.y = f(x), the parameters
 CASE.weight, CASE.bias, and the gradients of sum(y * CASE.dy): CASE.dx, CASE.dweight, CASE.dbias.
 For cross-entropy: CASE.x (logits), CASE.labels, CASE.loss (the sum), CASE.correct and CASE.dx; for
-the squared error CASE.x (outputs), CASE.values, CASE.loss (batch size times the mean) and CASE.dx.
+losses of numbers, whose metadata are `regression` and a Loss message, CASE.x (outputs), CASE.values,
+CASE.loss (batch size times the mean) and CASE.dx.
 
 trajectories.safetensors: SGD on five small models. `features` (batches, batch, features), `labels`
 (batches, batch) for cross-entropy and `values` (batches, batch, outputs) for the squared error are
@@ -83,9 +84,9 @@ def add_loss(file, name, logits, labels):
     file.add(f"{name}.dx", logits.grad)
 
 
-def add_mse(file, name, outputs, values):
+def add_regression(file, name, module, outputs, values):
     outputs.requires_grad_(True)
-    loss = len(outputs) * torch.nn.MSELoss()(outputs, values)
+    loss = len(outputs) * module(outputs, values)
     loss.backward()
     file.add(f"{name}.x", outputs)
     file.add(f"{name}.values", values.float())
@@ -147,8 +148,21 @@ def layers():
             file.metadata[name] = settings
     for name, batch, outputs in [("mse", 7, 3), ("mse_batch_1", 1, 5), ("mse_one_output", 9, 1),
                                  ("mse_17_outputs", 4, 17)]:
-        add_mse(file, name, normal(generator, batch, outputs), normal(generator, batch, outputs))
-        file.metadata[name] = "mse"
+        add_regression(file, name, torch.nn.MSELoss(), normal(generator, batch, outputs),
+                       normal(generator, batch, outputs))
+        file.metadata[name] = "regression name: NAME_MSE"
+    for kind, module, settings in [
+        ("l1", torch.nn.L1Loss(), "NAME_L1"),
+        ("huber", torch.nn.HuberLoss(), "NAME_HUBER"),
+        ("huber_near", torch.nn.HuberLoss(delta=0.25), "NAME_HUBER delta: 0.25"),
+    ]:
+        for name, batch, outputs in [(kind, 7, 3), (f"{kind}_one_output", 19, 1),
+                                     (f"{kind}_17_outputs", 4, 17)]:
+            x, values = normal(generator, batch, outputs), normal(generator, batch, outputs)
+            x[0] = values[0]  # where the derivative of |x| is 0
+            x[1] = values[1] + 0.25  # where Huber's two parts meet
+            add_regression(file, name, module, x, values)
+            file.metadata[name] = f"regression name: {settings}"
     return file
 
 

@@ -33,15 +33,15 @@ int64_t BatchReader::IndexAt(int64_t epoch, int64_t position) const {
   return static_cast<int64_t>(SampleAt(seed_, epoch, position, data_->size()));
 }
 
-int64_t BatchReader::CountLabels(const SampleRange& range, int64_t label) const {
+double BatchReader::WeightOf(const SampleRange& range, const Objective& objective) const {
   const int64_t each = data_->labels_each();
-  int64_t count = 0;
+  double weight = 0;
   for (int64_t position = range.positions.begin; position < range.positions.end; ++position) {
     const int32_t* const labels =
         data_->examples().labels.data() + IndexAt(range.epoch, position) * each;
-    count += std::count(labels, labels + each, static_cast<int32_t>(label));
+    weight += WeightOfLabels(objective, absl::MakeConstSpan(labels, each));
   }
-  return count;
+  return weight;
 }
 
 void BatchReader::ReadOrdered(const SampleRange& range, Batch* batch) const {

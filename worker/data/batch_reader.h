@@ -28,8 +28,8 @@ class BatchReader {
 
   // Of the training order.
   void ReadShuffled(const SampleRange& range, Batch* batch);
-  // How many of their labels are `label`; reads nothing else.
-  int64_t CountLabels(const SampleRange& range, int64_t label) const;
+  // The WeightOfLabels of theirs; reads nothing else.
+  double WeightOf(const SampleRange& range, const Objective& objective) const;
   // Reads in the order of the data set, for tests of a whole split. The result is valid until the
   // next call.
   void ReadInOrder(Range positions);

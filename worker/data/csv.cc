@@ -52,6 +52,7 @@ class Table {
         missing_(config.missing().begin(), config.missing().end()),
         numeric_(config.numeric().begin(), config.numeric().end()),
         categorical_(config.categorical().begin(), config.categorical().end()),
+        ignored_(config.ignore().begin(), config.ignore().end()),
         names_(categorical_.size()) {
     if (missing_.empty()) missing_.insert("");
   }
@@ -89,7 +90,7 @@ class Table {
   TargetColumn target_;
   absl::flat_hash_set<std::string> missing_;
   std::vector<std::string> numeric_;  // known from the training file on
-  const std::vector<std::string> categorical_;
+  const std::vector<std::string> categorical_, ignored_;
   std::vector<Names> names_;  // (categorical columns)
   std::vector<File> files_;   // training, test
 };
@@ -102,8 +103,9 @@ absl::Status Table::CheckKeys() const {
                      ", expected one character that is neither a quotation mark nor a line's end"));
   }
   absl::flat_hash_map<std::string, std::string> keys = {{config_.target(), "data.target"}};
-  for (const auto& [key, columns] :
-       {std::pair("data.categorical", &categorical_), {"data.numeric", &numeric_}}) {
+  for (const auto& [key, columns] : {std::pair("data.categorical", &categorical_),
+                                     {"data.numeric", &numeric_},
+                                     {"data.ignore", &ignored_}}) {
     for (const std::string& column : *columns) {
       const auto [other, is_new] = keys.emplace(column, key);
       if (!is_new) {
@@ -156,12 +158,12 @@ absl::StatusOr<Places> Table::FindColumns(const std::string& where,
   for (const std::string& name : categorical_) {
     result.categorical.push_back(find(name, "data.categorical"));
   }
-  if (numeric_.empty()) {
+  if (files_.empty() && numeric_.empty()) {  // of the training file
+    std::vector<size_t> others = result.categorical;
+    others.push_back(result.target);
+    for (const std::string& name : ignored_) others.push_back(find(name, "data.ignore"));
     for (size_t i = 0; i < header.size(); ++i) {
-      if (i != result.target &&
-          std::count(result.categorical.begin(), result.categorical.end(), i) == 0) {
-        numeric_.push_back(header[i]);
-      }
+      if (std::count(others.begin(), others.end(), i) == 0) numeric_.push_back(header[i]);
     }
   }
   for (const std::string& name : numeric_) {
@@ -208,9 +210,10 @@ absl::Status Table::AddNumbers(const CsvReader& reader, const Places& places, Fi
     if (IsMissing(field)) {
       if (config_.impute() != proto::Data::IMPUTE_MEAN) {
         if (numeric_[i].empty()) {
-          return Wrong(reader, absl::StrCat(places.numeric[i] + 1),
-                       "has no name and is empty: a trailing separator? (data.numeric names the "
-                       "columns to use)");
+          return Wrong(
+              reader, absl::StrCat(places.numeric[i] + 1),
+              "has no name and is empty: a trailing separator? (data.ignore: [\"\"] leaves "
+              "it out)");
         }
         return Missing(reader, numeric_[i], field, "a number",
                        "data.impute: mean fills it in, drop leaves such lines out");
@@ -219,8 +222,8 @@ absl::Status Table::AddNumbers(const CsvReader& reader, const Places& places, Fi
       wrong.emplace_back(
           Wrong(reader, numeric_[i],
                 absl::StrCat("found ", Quoted(field), ", expected a number", WhyNoNumber(field),
-                             " (data.categorical takes names, data.numeric the "
-                             "columns to use, data.missing what stands for none)"))
+                             " (data.categorical takes names, data.ignore what is not to be "
+                             "read, data.missing what stands for none)"))
               .message());
     }
     file->numbers.push_back(value);
@@ -315,12 +318,12 @@ void Table::WarnOfIndices(Source* source) const {
     }
     const bool has_name = !numeric_[column].empty();
     if (has_name && !counts) continue;
-    source->notes.push_back(absl::StrCat(
-        "warning: ", file.path, ": ",
-        has_name ? absl::StrCat("the column ", Quoted(numeric_[column]))
-                 : "a column without a name",
-        counts ? absl::StrCat(" counts the lines from ", first, " on, and") : "",
-        " is an input of the model; if it is an index, let data.numeric name the columns to use"));
+    source->notes.push_back(
+        absl::StrCat("warning: ", file.path, ": ",
+                     has_name ? absl::StrCat("the column ", Quoted(numeric_[column]))
+                              : "a column without a name",
+                     counts ? absl::StrCat(" counts the lines from ", first, " on, and") : "",
+                     " is an input of the model; if it is an index, name it in data.ignore"));
   }
 }
 
@@ -335,8 +338,8 @@ void Table::WarnOfNames(Source* source) const {
     source->notes.push_back(absl::StrCat(
         "warning: ", files_[0].path, ": the column ", Quoted(categorical_[i]), " has ", names,
         " different names in ", lines,
-        " lines, and each is an input of its own; if they are of one line each, leave it out of "
-        "data.categorical, and let data.numeric name the columns to use"));
+        " lines, and each is an input of its own; if they are of one line each, name it in "
+        "data.ignore in place of data.categorical"));
   }
 }
 

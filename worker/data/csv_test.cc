@@ -255,9 +255,7 @@ TEST_F(CsvTest, WarnsOfAnIndexThatBecameAnInput) {
   }
   const auto source = Read(text);
   RUBATO_ASSERT_OK(source);
-  const std::string is =
-      " is an input of the model; if it is an index, let data.numeric name the "
-      "columns to use";
+  const std::string is = " is an input of the model; if it is an index, name it in data.ignore";
   EXPECT_THAT(source->notes,
               ElementsAre("warning: " + folder_.Path("t.csv") + ": a column without a name" + is,
                           "warning: " + folder_.Path("t.csv") +
@@ -269,6 +267,22 @@ TEST_F(CsvTest, WarnsOfAnIndexThatBecameAnInput) {
   const auto asked_for = Read(text);
   RUBATO_ASSERT_OK(asked_for);
   EXPECT_THAT(asked_for->notes, IsEmpty());
+}
+
+TEST_F(CsvTest, LeavesOutWhatIsIgnored) {
+  config_.add_ignore("id");
+  config_.add_ignore("");
+  config_.add_ignore("age");
+  config_.set_test_path(folder_.Write("test.csv", "sea,price\nfar,3\n"));
+  const auto source = Read(",id,age,sea,price\n0,a7,x,near,1\n,b9,,far,2\n");
+  RUBATO_ASSERT_OK(source);
+  EXPECT_THAT(source->train.features, ElementsAre(0, 1, 1, 0)) << "of sea alone";
+  EXPECT_THAT(source->test.features, ElementsAre(1, 0));
+  ExpectWrong("age,id,sea,price\n", ":1: has no column \"\" (data.ignore", "");
+  config_.clear_ignore();
+  config_.add_ignore("sea");
+  EXPECT_THAT(Read(kHouses), IsError(kInvalid, HasSubstr("data.ignore: found the column \"sea\" "
+                                                         "that data.categorical names already")));
 }
 
 TEST_F(CsvTest, WarnsOfNamesThatAreInputsAndOfOneLineEach) {
@@ -283,15 +297,15 @@ TEST_F(CsvTest, WarnsOfNamesThatAreInputsAndOfOneLineEach) {
               ElementsAre(absl::StrCat(
                   "warning: ", folder_.Path("t.csv"),
                   ": the column \"sea\" has 101 different names in 909 lines, and each is an input "
-                  "of its own; if they are of one line each, leave it out of data.categorical, and "
-                  "let data.numeric name the columns to use")));
+                  "of its own; if they are of one line each, name it in data.ignore in place of "
+                  "data.categorical")));
   EXPECT_THAT(Read(table(101, 10))->notes, IsEmpty());
   EXPECT_THAT(Read(table(100, 1))->notes, IsEmpty());
 }
 
 TEST_F(CsvTest, NamesAllColumnsThatHaveNoNumberInALine) {
   const std::string what =
-      "expected a number (data.categorical takes names, data.numeric the columns to use, "
+      "expected a number (data.categorical takes names, data.ignore what is not to be read, "
       "data.missing what stands for none)";
   const std::string path = folder_.Path("t.csv");
   EXPECT_THAT(Read("rooms,age,sea,price\nx,y,near,1\n"),
@@ -308,9 +322,9 @@ TEST_F(CsvTest, NamesAllColumnsThatHaveNoNumberInALine) {
 }
 
 TEST_F(CsvTest, GuessesATrailingSeparator) {
-  ExpectWrong("rooms,sea,price,\n1,near,2,\n", ":2: column 4: ",
-              "has no name and is empty: a trailing separator? (data.numeric names the columns to "
-              "use)");
+  ExpectWrong(
+      "rooms,sea,price,\n1,near,2,\n", ":2: column 4: ",
+      "has no name and is empty: a trailing separator? (data.ignore: [\"\"] leaves it out)");
 }
 
 TEST_F(CsvTest, NamesLineAndColumnOfWhatIsWrong) {

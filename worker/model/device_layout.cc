@@ -31,6 +31,7 @@ DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective&
   l.n_targets = max_batch * (classes ? objective.places : objective.outputs);
   l.n_rows = max_batch * (classes ? objective.places : 1);
   const int64_t keys = static_cast<int64_t>(graph.nodes.size()) * 8;
+  l.n_weights = static_cast<int64_t>(objective.class_weights.size());
   Places device, factors;
   for (const Graph::Node& node : graph.nodes) {
     // Each aligned for itself: products are slow where their factors are not.
@@ -48,6 +49,7 @@ DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective&
   l.features = device.Add(l.n_features * BytesOf(value));
   l.converted = device.Add(IsHalf(dtype) ? l.n_features * BytesOf(dtype) : 0);
   l.targets = device.Add(l.n_targets * BytesOf(l.target));
+  l.weights = device.Add(l.n_weights * BytesOf(DType::kFloat32));
   l.scale = device.Add(8);
   l.keys = device.Add(keys);
   l.rows = device.Add(2 * l.n_rows * 8);
@@ -60,6 +62,7 @@ DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective&
   l.host.gradient = host.Add(trains ? graph.size * BytesOf(value) : 0);
   l.host.features = host.Add(l.n_features * BytesOf(value));
   l.host.targets = host.Add(l.n_targets * BytesOf(l.target));
+  l.host.weights = host.Add(l.n_weights * BytesOf(DType::kFloat32));
   l.host.scale = host.Add(8);
   l.host.keys = host.Add(keys);
   l.host.sums = host.Add(3 * 8);

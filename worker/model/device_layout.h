@@ -23,15 +23,16 @@ struct Keeping {
 // What is needed of the device and of the host, and where it lies there, in bytes from the begin of
 // either's memory.
 struct DeviceLayout {
-  int64_t parameters, factors, features, converted, targets, scale, keys, rows, sums, arena;
+  int64_t parameters, factors, features, converted, targets, weights, scale, keys, rows, sums,
+      arena;
   std::vector<int64_t> gradients, factor_begins;
   int64_t device_bytes;
   struct {
-    int64_t parameters, gradient, features, targets, scale, keys, sums, flags;
+    int64_t parameters, gradient, features, targets, weights, scale, keys, sums, flags;
     int64_t bytes;
   } host;
   // Values.
-  int64_t n_features, n_targets, n_rows, n_factors;
+  int64_t n_features, n_targets, n_weights, n_rows, n_factors;
   int64_t n_flags;  // behind the device's sums
   DType target;
 };

@@ -93,6 +93,13 @@ absl::Status DeviceStep::Allocate(Graph graph, int64_t segment_values) {
   staged_flags_ = At(host, l.host.flags, DType::kFloat64, l.n_flags);
   staged_scale_ = reinterpret_cast<float*>(static_cast<char*>(host) + l.host.scale);
   staged_keys_ = reinterpret_cast<uint64_t*>(static_cast<char*>(host) + l.host.keys);
+  if (l.n_weights > 0) {  // Once: batches follow in the same stream
+    class_weights_ = At(memory, l.weights, DType::kFloat32, l.n_weights);
+    const TensorRef staged = At(host, l.host.weights, DType::kFloat32, l.n_weights);
+    std::copy(objective_.class_weights.begin(), objective_.class_weights.end(),
+              staged.values<float>().begin());
+    device_->Upload(Stream::kUpload, staged.address(), Address(class_weights_), BytesOf(staged));
+  }
   segments_ = ForwardSegments(graph, segment_values);
   const TensorRef arena = At(memory, l.arena, dtype_, plan.size);
   network_ = std::make_unique<Network>(std::move(graph), std::move(plan), max_batch_,
@@ -254,14 +261,15 @@ void DeviceStep::EnqueueLoss(int64_t n) {
   const ConstTensorRef factor = scale_.Slice(1, {1});
   kernels.SetToZero(sums_and_flags_);
   if (IsClassification(objective_.loss)) {
-    const CrossEntropyOptions options = {objective_.label_smoothing, objective_.ignore_index,
-                                         1.0 / static_cast<double>(objective_.places)};
+    CrossEntropyOptions options = CrossEntropyOptionsOf(objective_, /*gradient_scale=*/1);
+    if (!class_weights_.is_null()) options.class_weights = class_weights_.values<float>().data();
     kernels.CrossEntropy(logits_.Reshaped({n_targets, logits_.shape().back()}), targets, options,
                          factor, network_->output_gradient(), rows_, sums_);
   } else {
-    kernels.SquaredErrors(logits_.Reshaped({n, objective_.outputs}), targets,
-                          1.0 / static_cast<double>(objective_.outputs), factor,
-                          network_->output_gradient(), rows_, sums_);
+    kernels.RegressionLoss(logits_.Reshaped({n, objective_.outputs}), targets,
+                           RegressionOptionsOf(objective_),
+                           1.0 / static_cast<double>(objective_.outputs), factor,
+                           network_->output_gradient(), rows_, sums_);
   }
 }
 

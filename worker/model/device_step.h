@@ -142,7 +142,8 @@ class DeviceStep {
   bool has_stepped_ = false, has_overflowed_ = false;
 
   // On the device.
-  TensorRef parameters_, factors_, features_, converted_, targets_, scale_, rows_, sums_;
+  TensorRef parameters_, factors_, features_, converted_, targets_, class_weights_, scale_, rows_,
+      sums_;
   TensorRef flags_;           // by part of the gradient: whether it is not finite
   TensorRef sums_and_flags_;  // one behind the other
   // The first `kept_` are sums; the next is that of the batch at hand.

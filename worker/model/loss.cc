@@ -1,11 +1,12 @@
 #include "worker/model/loss.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "tensor/kernels.h"
+#include "common/job/schema.h"
 
 namespace rubato {
 
@@ -16,14 +17,17 @@ absl::StatusOr<Objective> ObjectiveFor(const proto::Loss& loss, int64_t classes,
   if (!IsClassification(loss.name())) {
     if (classes > 0) {
       return absl::InvalidArgumentError(
-          "loss.name: found mse, but the data's targets are classes; expected cross_entropy");
+          absl::StrCat("loss.name: found ", YamlName(loss.name()),
+                       ", but the data's targets are classes; expected cross_entropy"));
     }
     objective.outputs = target_values;
+    objective.delta = loss.delta();
     return objective;
   }
   if (classes == 0) {
     return absl::InvalidArgumentError(
-        "loss.name: found cross_entropy, but the data's targets are numbers; expected mse");
+        "loss.name: found cross_entropy, but the data's targets are numbers; expected mse, l1 or "
+        "huber");
   }
   objective.outputs = classes;
   objective.places = places;
@@ -36,6 +40,12 @@ absl::StatusOr<Objective> ObjectiveFor(const proto::Loss& loss, int64_t classes,
     }
     objective.ignore_index = loss.ignore_index();
   }
+  if (loss.class_weights_size() > 0 && loss.class_weights_size() != classes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "loss.class_weights: found ", loss.class_weights_size(),
+        ", expected one for each of the data's ", classes, " classes, in ascending order"));
+  }
+  objective.class_weights.assign(loss.class_weights().begin(), loss.class_weights().end());
   return objective;
 }
 
@@ -56,9 +66,41 @@ double Judged(const Objective& objective, const Targets& targets, int64_t sample
          static_cast<double>(objective.places);
 }
 
-double TargetWeight(int64_t labels, int64_t ignored) {
-  return ignored == labels ? 1.0
-                           : static_cast<double>(labels) / static_cast<double>(labels - ignored);
+double TargetWeight(int64_t labels, double weights) {
+  return weights > 0 ? static_cast<double>(labels) / weights : 1.0;
+}
+
+double WeightOfLabels(const Objective& objective, absl::Span<const int32_t> labels) {
+  double sum = 0;
+  for (const int32_t label : labels) {
+    if (label == objective.ignore_index) continue;
+    sum += objective.class_weights.empty() ? 1 : objective.class_weights[label];
+  }
+  return sum;
+}
+
+CrossEntropyOptions CrossEntropyOptionsOf(const Objective& objective, double gradient_scale) {
+  CrossEntropyOptions options;
+  options.label_smoothing = objective.label_smoothing;
+  options.ignore_index = objective.ignore_index;
+  options.gradient_scale = gradient_scale * (1.0 / static_cast<double>(objective.places));
+  if (!objective.class_weights.empty()) {
+    options.class_weights = objective.class_weights.data();
+    options.sum_of_weights =
+        std::accumulate(objective.class_weights.begin(), objective.class_weights.end(), 0.0);
+  }
+  return options;
+}
+
+RegressionOptions RegressionOptionsOf(const Objective& objective) {
+  switch (objective.loss) {
+    case proto::Loss::NAME_L1:
+      return {RegressionForm::kAbsolute};
+    case proto::Loss::NAME_HUBER:
+      return {RegressionForm::kHuber, objective.delta};
+    default:
+      return {RegressionForm::kSquared};
+  }
 }
 
 BatchResult CrossEntropy(const Objective& objective, const ConstTensorRef& logits,
@@ -68,18 +110,18 @@ BatchResult CrossEntropy(const Objective& objective, const ConstTensorRef& logit
   const int64_t outputs = logits.shape().back();
   const double share = 1.0 / static_cast<double>(objective.places);
   const CrossEntropySums sums = SoftmaxCrossEntropy(
-      logits.Reshaped({rows, outputs}), labels,
-      {objective.label_smoothing, objective.ignore_index, weight * share}, gradient);
+      logits.Reshaped({rows, outputs}), labels, CrossEntropyOptionsOf(objective, weight), gradient);
   const int64_t samples = rows / objective.places;
   return {sums.loss * share * weight, static_cast<double>(sums.correct) * share,
           Judged(objective, {labels, {}}, samples), samples};
 }
 
-BatchResult MeanSquaredError(const ConstTensorRef& outputs, absl::Span<const float> values,
-                             const TensorRef& gradient) {
+BatchResult MeanError(const Objective& objective, const ConstTensorRef& outputs,
+                      absl::Span<const float> values, const TensorRef& gradient) {
   RUBATO_CHECK(outputs.shape().size() == 2 && outputs.dim(1) > 0);
   const double factor = 1.0 / outputs.dim(1);
-  const double sum = SquaredError(outputs, values, factor, gradient);
+  const double sum =
+      RegressionLoss(outputs, values, RegressionOptionsOf(objective), factor, gradient);
   return {sum * factor, /*correct=*/0.0, /*judged=*/0.0, outputs.dim(0)};
 }
 
@@ -87,7 +129,7 @@ BatchResult ComputeLoss(const Objective& objective, const ConstTensorRef& output
                         const Targets& targets, const TensorRef& gradient) {
   return IsClassification(objective.loss)
              ? CrossEntropy(objective, outputs, targets.labels, gradient, targets.weight)
-             : MeanSquaredError(outputs, targets.values, gradient);
+             : MeanError(objective, outputs, targets.values, gradient);
 }
 
 }  // namespace rubato

@@ -52,14 +52,16 @@ TEST(CrossEntropy, AgreesWithPyTorch) {
 }
 
 template <typename T>
-void ExpectPyTorchsSquaredError(const Golden& golden, const std::string& name) {
+void ExpectPyTorchsRegression(const Golden& golden, const std::string& name,
+                              const proto::Loss& loss_of_job) {
   SCOPED_TRACE(name);
   const std::vector<int64_t> shape = golden.Shape(name + ".x");
   const std::vector<T> outputs = golden.Values<T>(name + ".x");
   std::vector<T> gradient(outputs.size(), 77);
+  const absl::StatusOr<Objective> objective = ObjectiveFor(loss_of_job, 0, shape[1]);
+  RUBATO_ASSERT_OK(objective);
   const BatchResult result =
-      ComputeLoss({shape[1], proto::Loss::NAME_MSE},
-                  ConstTensorRef(outputs).Reshaped(Shape(shape.begin(), shape.end())),
+      ComputeLoss(*objective, ConstTensorRef(outputs).Reshaped(Shape(shape.begin(), shape.end())),
                   {{}, golden.Values<float>(name + ".values")}, gradient);
   // A difference, of at most about 8 here, its square and the sum round a few times each.
   const double rounding = 10 * std::numeric_limits<T>::epsilon();
@@ -73,16 +75,19 @@ void ExpectPyTorchsSquaredError(const Golden& golden, const std::string& name) {
   }
 }
 
-TEST(MeanSquaredError, IsPyTorchsMeanTimesTheSamples) {
+TEST(MeanError, IsPyTorchsMeanTimesTheSamples) {
   const Golden golden("layers.safetensors");
   int cases = 0;
-  for (const auto& [name, settings] : golden.metadata()) {
-    if (settings != "mse") continue;
+  for (const auto& [name, text] : golden.metadata()) {
+    absl::string_view settings = text;
+    if (!absl::ConsumePrefix(&settings, "regression ")) continue;
     ++cases;
-    ExpectPyTorchsSquaredError<float>(golden, name);
-    ExpectPyTorchsSquaredError<double>(golden, name);
+    proto::Loss loss;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(std::string(settings), &loss));
+    ExpectPyTorchsRegression<float>(golden, name, loss);
+    ExpectPyTorchsRegression<double>(golden, name, loss);
   }
-  EXPECT_EQ(cases, 4);
+  EXPECT_EQ(cases, 13);
 }
 
 template <typename T>
@@ -103,15 +108,15 @@ void ExpectPyTorchsOptions(const Golden& golden, const std::string& name, const 
   const double expected_loss = golden.Values<double>(name + "/loss")[0];
   EXPECT_NEAR(result.loss_sum, expected_loss, rounding * expected_loss);
   const double mean = golden.Values<double>(name + "/mean")[0];
-  EXPECT_NEAR(result.loss_sum / result.judged, mean, rounding * mean);
+  const double weights = WeightOfLabels(*objective, labels);
+  EXPECT_NEAR(result.loss_sum * static_cast<double>(places) / weights, mean, rounding * mean);
   EXPECT_NEAR(result.correct / result.judged, golden.Values<double>(name + "/accuracy")[0], 1e-15);
   const std::vector<double> expected = golden.Values<double>(name + "/dx");
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_NEAR(gradient[i], expected[i], rounding) << "gradient[" << i << "]";
   }
   // With the weight that is due, the division by the samples gives the mean.
-  const int64_t ignored = std::count(labels.begin(), labels.end(), objective->ignore_index);
-  const double weight = TargetWeight(static_cast<int64_t>(labels.size()), ignored);
+  const double weight = TargetWeight(static_cast<int64_t>(labels.size()), weights);
   const BatchResult weighted =
       CrossEntropy(*objective, ConstTensorRef(logits).Reshaped(Shape(shape.begin(), shape.end())),
                    labels, gradient, weight);
@@ -137,10 +142,10 @@ void ForEachOfPyTorchsOptions(Check check) {
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(std::string(settings), &loss));
     check(golden, name, loss);
   }
-  EXPECT_EQ(cases, 6);
+  EXPECT_EQ(cases, 9);
 }
 
-TEST(CrossEntropy, SmoothsLabelsIgnoresAClassAndTakesPlacesAsPyTorch) {
+TEST(CrossEntropy, SmoothsWeighsAndIgnoresLabelsAndTakesPlacesAsPyTorch) {
   ForEachOfPyTorchsOptions(
       [](const Golden& golden, const std::string& name, const proto::Loss& loss) {
         ExpectPyTorchsOptions<float>(golden, name, loss);
@@ -199,8 +204,29 @@ TEST(Objective, ALossTakesLabelsOrNumbers) {
               "loss.name: found mse, but the data's targets are classes; expected cross_entropy"));
   EXPECT_THAT(
       ObjectiveFor(cross_entropy, 0, 2),
+      IsError(
+          absl::StatusCode::kInvalidArgument,
+          "loss.name: found cross_entropy, but the data's targets are numbers; expected mse, l1 "
+          "or huber"));
+  for (const proto::Loss::Name name : {proto::Loss::NAME_L1, proto::Loss::NAME_HUBER}) {
+    proto::Loss loss;
+    loss.set_name(name);
+    RUBATO_EXPECT_OK(ObjectiveFor(loss, 0, 2));
+    EXPECT_EQ(ObjectiveFor(loss, 10, 0).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(Objective, HasAWeightForEachClass) {
+  proto::Loss loss;
+  for (const double weight : {1.0, 2.0, 0.5}) loss.add_class_weights(weight);
+  const auto three = ObjectiveFor(loss, 3, 0);
+  RUBATO_ASSERT_OK(three);
+  EXPECT_EQ(WeightOfLabels(*three, {0, 1, 1, 2}), 5.5);
+  EXPECT_THAT(
+      ObjectiveFor(loss, 10, 0),
       IsError(absl::StatusCode::kInvalidArgument,
-              "loss.name: found cross_entropy, but the data's targets are numbers; expected mse"));
+              "loss.class_weights: found 3, expected one for each of the data's 10 classes, "
+              "in ascending order"));
 }
 
 }  // namespace

@@ -32,6 +32,10 @@ absl::Status CheckOutput(absl::Span<const int64_t> shape, const Objective& objec
                                                    given == 1 ? " value" : " values",
                                                    "; the data has ", data));
   }
+  if (!objective.class_weights.empty() && given != outputs) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the last layer gives ", given, " values; loss.class_weights has one for each of ", data));
+  }
   return absl::OkStatus();
 }
 

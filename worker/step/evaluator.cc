@@ -18,11 +18,16 @@ BatchResult EvaluateSplit(Model* model, absl::Span<const float> parameters, cons
   BatchResult total;
   const int64_t batch = model->max_batch();
   BatchReader reader(&split, /*seed=*/0, batch);
+  const Objective& objective = model->objective();
+  double weights = 0;
   for (int64_t begin = 0; begin < split.size(); begin += batch) {
     if (cancelled != nullptr && *cancelled) break;
     reader.ReadInOrder({begin, std::min(begin + batch, split.size())});
     total += model->Evaluate(parameters, reader.features(), reader.targets());
+    if (!objective.class_weights.empty()) weights += WeightOfLabels(objective, reader.labels());
   }
+  // So that the loss, divided by `judged`, is the mean by weights.
+  if (weights > 0) total.loss_sum *= total.judged * objective.places / weights;
   return total;
 }
 

@@ -19,12 +19,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-// One feature, three classes.
-Dataset MakeSplit(int64_t samples) {
+// One feature, three classes; of all, or of one alone.
+Dataset MakeSplit(int64_t samples, int32_t only = -1) {
   Examples examples;
   examples.shape = {1, 1, 1};
   examples.classes = 3;
   for (int64_t i = 0; i < samples; ++i) {
+    if (only >= 0 && i % 3 != only) continue;
     examples.pixels.push_back(static_cast<uint8_t>(i));
     examples.labels.push_back(static_cast<int32_t>(i % 3));
   }
@@ -62,6 +63,30 @@ TEST(EvaluateSplit, EndsBetweenTwoBatchesOnceItIsCancelled) {
   EXPECT_EQ(EvaluateSplit(model->get(), parameters, split, &cancelled).samples, 1000);
   cancelled = true;
   EXPECT_EQ(EvaluateSplit(model->get(), parameters, split, &cancelled).samples, 0);
+}
+
+// As a mean of each class's own, by weights; accuracy knows no weights.
+TEST(EvaluateSplit, ClassesHaveTheirWeights) {
+  const std::vector<double> weights = {1, 3.5, 0.25};
+  Objective objective = {3};
+  const std::vector<float> parameters = {0.02f, -0.01f, 0.015f, 0.3f, 1, -0.2f};
+  const auto test = [&](const Dataset& split) {
+    const auto model = Model::Create(MakeModel(), {1, 1, 1}, objective, /*max_batch=*/32);
+    return EvaluateSplit(model->get(), parameters, split);
+  };
+  double losses = 0, sum = 0;
+  for (int32_t label = 0; label < 3; ++label) {
+    const BatchResult result = test(MakeSplit(100, label));
+    losses += weights[label] * result.loss_sum;
+    sum += weights[label] * static_cast<double>(result.samples);
+  }
+  const BatchResult plain = test(MakeSplit(100));
+  objective.class_weights.assign(weights.begin(), weights.end());
+  const BatchResult result = test(MakeSplit(100));
+  EXPECT_NEAR(result.loss_sum / result.judged, losses / sum, 1e-6);
+  EXPECT_NE(losses / sum, plain.loss_sum / plain.judged);
+  EXPECT_EQ(result.judged, 100);
+  EXPECT_EQ(result.correct, plain.correct);
 }
 
 // The first of the two results of a final test is told while the test is cancelled: there is no

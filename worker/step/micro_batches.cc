@@ -58,14 +58,15 @@ std::vector<Summing> SummingsOf(int64_t leaves, Range node) {
 
 double MicroBatches::WeightOf(const SampleSchedule& schedule, int64_t unit) const {
   const Objective& objective = lanes_[0]->model->objective();
-  if (objective.ignore_index < 0) return 1;
-  int64_t labels = 0, ignored = 0;
+  if (!WeighsLabels(objective)) return 1;
+  int64_t labels = 0;
+  double weights = 0;
   for (int64_t leaf = 0; leaf < schedule.leaves(); ++leaf) {
     const SampleRange range = schedule.MicroBatch(unit, leaf);
     labels += static_cast<int64_t>(range.positions.size()) * objective.places;
-    ignored += reader_->CountLabels(range, objective.ignore_index);
+    weights += reader_->WeightOf(range, objective);
   }
-  return TargetWeight(labels, ignored);
+  return TargetWeight(labels, weights);
 }
 
 bool MicroBatches::Agree(bool readable) {

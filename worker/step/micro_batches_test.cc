@@ -453,17 +453,22 @@ TEST_F(MicroBatchesTest, DevicesThatAreInterruptedBeginAgain) {
 }
 
 // The oracle: one batch in double precision over the samples that the definition of the order
-// names; of ignored labels their number leaves the divisor.
+// names; it is divided by the weights of the labels that are not ignored.
 TEST_F(MicroBatchesTest, TheSumIsThatOfTheStepsSamples) {
-  for (const int64_t ignored : {-1, 0, 1}) {
+  const std::vector<float> weights = {0.5, 3, 2, 0.25, 1};
+  for (const auto& [ignored, weighs] :
+       {std::pair(-1, false), {0, false}, {1, false}, {-1, true}, {1, true}}) {
     objective_.ignore_index = ignored;
+    objective_.class_weights.clear();
+    if (weighs)
+      objective_.class_weights.assign(weights.begin(), weights.begin() + objective_.outputs);
     Use("layers { relu {} }");
     auto model = Model::Create(config_, {1, 2, 3}, objective_, kBatch, DType::kFloat64);
     RUBATO_ASSERT_OK(model);
     const std::vector<double> parameters(parameters_.begin(), parameters_.end());
     std::map<int64_t, std::vector<float>> sums;
     for (int64_t unit = 0; unit < 6; ++unit) {
-      SCOPED_TRACE(absl::StrCat("unit ", unit, ", ignored: ", ignored));
+      SCOPED_TRACE(absl::StrCat("unit ", unit, ", ignored: ", ignored, ", weights: ", weighs));
       const int64_t epoch = unit / 3, begin = unit % 3 * kBatch;
       std::vector<double> features;
       std::vector<int32_t> labels;
@@ -477,8 +482,10 @@ TEST_F(MicroBatchesTest, TheSumIsThatOfTheStepsSamples) {
       std::vector<double> expected(parameters.size());
       (*model)->Gradient(parameters, features, {labels}, /*key=*/0, TensorRef(expected),
                          [](int64_t) {});
-      const double counted =
-          static_cast<double>(labels.size() - std::count(labels.begin(), labels.end(), ignored));
+      double counted = 0;
+      for (const int32_t label : labels) {
+        if (label != ignored) counted += weighs ? weights[label] : 1;
+      }
       for (double& value : expected) value *= static_cast<double>(labels.size()) / counted;
       sums[unit] = Sum(unit, {{0, 2}, {2, 5}}, 16);
       EXPECT_EQ(samples_, static_cast<int64_t>(labels.size()));
