@@ -86,19 +86,20 @@ struct CrossEntropyRow {
       return before;
     }) == 0;
     const bool weighs = class_weights != nullptr;
+    // Of a class, or of what pads a row.
+    const auto weight = [&](int64_t j) { return weighs && j < classes ? class_weights[j] : 1.0f; };
     const double even = label_smoothing / static_cast<double>(classes);
     const double below = even == 0 ? 0 : block.Sum(0.0, [&](int thread) {
       double part = 0;
       InTurn<kAhead>(thread, packs, block.threads(), load, [&](int64_t i, const Values& values) {
         for (int k = 0; k < kWidth && i * kWidth + k < classes; ++k) {
-          const double weight = weighs ? class_weights[i * kWidth + k] : 1;
-          part += weight *
+          part += weight(i * kWidth + k) *
                   (static_cast<double>(greatest) - static_cast<double>(Widen(values.values[k])));
         }
       });
       return part;
     });
-    const double own = (1 - label_smoothing) * (weighs ? class_weights[label] : 1);
+    const double own = (1 - label_smoothing) * weight(label);
     const A factor = static_cast<A>(gradient_scale) * static_cast<A>(*scale);
     const A of_all = static_cast<A>(even) * factor, of_own = static_cast<A>(own) * factor;
     const A of_sum = (weighs ? static_cast<A>(own + even * sum_of_weights) : 1) * factor / sum;
@@ -109,11 +110,8 @@ struct CrossEntropyRow {
         Values values;
         RUBATO_UNROLL
         for (int k = 0; k < kWidth; ++k) {
-          A value = numbers::FastExp(Widen(loaded.values[k]) - greatest) * of_sum;
-          if (!weighs) value -= of_all;
-          if (weighs && even != 0 && i * kWidth + k < classes) {
-            value -= of_all * class_weights[i * kWidth + k];
-          }
+          A value = numbers::FastExp(Widen(loaded.values[k]) - greatest) * of_sum -
+                    of_all * weight(i * kWidth + k);
           if (is_here && k == at) value -= of_own;
           values.values[k] = static_cast<T>(value);
         }
