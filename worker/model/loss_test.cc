@@ -54,7 +54,6 @@ TEST(CrossEntropy, AgreesWithPyTorch) {
 template <typename T>
 void ExpectPyTorchsRegression(const Golden& golden, const std::string& name,
                               const proto::Loss& loss_of_job) {
-  SCOPED_TRACE(name);
   const std::vector<int64_t> shape = golden.Shape(name + ".x");
   const std::vector<T> outputs = golden.Values<T>(name + ".x");
   std::vector<T> gradient(outputs.size(), 77);
@@ -75,19 +74,29 @@ void ExpectPyTorchsRegression(const Golden& golden, const std::string& name,
   }
 }
 
-TEST(MeanError, IsPyTorchsMeanTimesTheSamples) {
-  const Golden golden("layers.safetensors");
-  int cases = 0;
+// Calls check(golden, name, loss) for each case whose metadata are `kind` and a Loss message.
+template <typename Check>
+void ForEachLoss(const std::string& file, absl::string_view kind, int cases, Check check) {
+  const Golden golden(file);
+  int found = 0;
   for (const auto& [name, text] : golden.metadata()) {
     absl::string_view settings = text;
-    if (!absl::ConsumePrefix(&settings, "regression ")) continue;
-    ++cases;
+    if (!absl::ConsumePrefix(&settings, kind)) continue;
+    SCOPED_TRACE(name);
+    ++found;
     proto::Loss loss;
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(std::string(settings), &loss));
-    ExpectPyTorchsRegression<float>(golden, name, loss);
-    ExpectPyTorchsRegression<double>(golden, name, loss);
+    check(golden, name, loss);
   }
-  EXPECT_EQ(cases, 13);
+  EXPECT_EQ(found, cases);
+}
+
+TEST(MeanError, IsPyTorchsMeanTimesTheSamples) {
+  ForEachLoss("layers.safetensors", "regression ", 13,
+              [](const Golden& golden, const std::string& name, const proto::Loss& loss) {
+                ExpectPyTorchsRegression<float>(golden, name, loss);
+                ExpectPyTorchsRegression<double>(golden, name, loss);
+              });
 }
 
 template <typename T>
@@ -128,21 +137,9 @@ void ExpectPyTorchsOptions(const Golden& golden, const std::string& name, const 
   }
 }
 
-// Calls check(golden, name, loss) for each golden of cross-entropy with options.
 template <typename Check>
 void ForEachOfPyTorchsOptions(Check check) {
-  const Golden golden("compositions.safetensors");
-  int cases = 0;
-  for (const auto& [name, text] : golden.metadata()) {
-    absl::string_view settings = text;
-    if (!absl::ConsumePrefix(&settings, "loss ")) continue;
-    SCOPED_TRACE(name);
-    ++cases;
-    proto::Loss loss;
-    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(std::string(settings), &loss));
-    check(golden, name, loss);
-  }
-  EXPECT_EQ(cases, 9);
+  ForEachLoss("compositions.safetensors", "loss ", 9, check);
 }
 
 TEST(CrossEntropy, SmoothsWeighsAndIgnoresLabelsAndTakesPlacesAsPyTorch) {
