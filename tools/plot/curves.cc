@@ -101,7 +101,7 @@ std::string ModeOf(const RunFolder& folder) {
     const std::string mode(TextAt(ParseJson(line), "mode"));
     if (!mode.empty() && !absl::c_linear_search(modes, mode)) modes.push_back(mode);
   }).IgnoreError();
-  if (!modes.empty()) return absl::StrJoin(modes, ", ");
+  if (!modes.empty()) return absl::StrJoin(modes, "; ");
   const absl::StatusOr<proto::Job> job = LoadJob(folder.JobFile(), {}, /*environment=*/{});
   if (!job.ok()) return "";
   return job->consistency().schedule_size() > 0 ? "schedule"

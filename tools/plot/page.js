@@ -99,15 +99,20 @@
     return made;
   };
 
-  // Where runs went to another mode: lines from top to bottom with its name, where there is room.
+  // Where runs went to another mode: behind the curves, lines from top to bottom with its name, where
+  // there is room.
   const switches = {
     id: 'switches',
-    afterDatasetsDraw: view => {
+    beforeDatasetsDraw: view => {
       const {ctx, chartArea: area, scales: {x}} = view;
       if (!x) return;  // there are no curves yet
       ctx.save();
       ctx.font = '11px ' + Chart.defaults.font.family;
       const ends = [];  // of the names that stand there, in rows
+      const heights = view.data.datasets.flatMap((_, i) => view.getDatasetMeta(i).data.map(point => point.y));
+      const low = heights.filter(y => y > (area.top + area.bottom) / 2).length;
+      const isAbove = low > heights.length / 2;  // the names stand where most points do not
+      const [first, next] = isAbove ? [area.top + 14, 13] : [area.bottom - 6, -13];
       runs.forEach((run, index) => {
         if (hidden[index]) return;
         const color = palette[index % palette.length];
@@ -123,9 +128,7 @@
           const row = [0, 1, 2].find(row => (ends[row] || 0) < at);
           if (row === undefined || at + 4 + width > area.right) continue;
           ends[row] = at + 8 + width;
-          Object.assign(ctx, {strokeStyle: style('--card'), lineWidth: 4});  // a curve may be there
-          ctx.setLineDash([]);
-          for (const draw of [ctx.strokeText, ctx.fillText]) draw.call(ctx, mode, at + 4, area.bottom - 6 - 13 * row);
+          ctx.fillText(mode, at + 4, first + next * row);
         }
       });
       ctx.restore();

@@ -143,7 +143,7 @@ TEST(CurvesTest, ARunHasTheModesThatItTrainedIn) {
                                          << "\n"
                                          << R"({"view":4,"mode":"async"})"
                                          << "\n";
-  EXPECT_EQ(ReadCurves(folder)->mode, "async, sync");
+  EXPECT_EQ(ReadCurves(folder)->mode, "async; sync");
 }
 
 TEST(CurvesTest, ErrorsSayWhatWasExpected) {
