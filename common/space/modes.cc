@@ -59,8 +59,7 @@ proto::Manifest::Mode ToManifest(const proto::Mode& mode) {
 }
 
 proto::Mode FromManifest(proto::Manifest::Mode mode) {
-  return mode == proto::Manifest::MODE_BOUNDED ? BoundedMode(0)
-                                               : MakeMode(static_cast<proto::Mode::Name>(mode));
+  return MakeMode(static_cast<proto::Mode::Name>(mode));
 }
 
 int64_t PositionOf(const proto::Manifest& checkpoint) {

@@ -27,8 +27,7 @@ std::string ModeName(const proto::Mode& mode);
 // "step 20"; on arrival "contribution 20".
 std::string UnitText(const proto::Mode& mode, int64_t unit);
 
-// As a checkpoint's manifest says it, which knows no staleness: none is allowed by the mode that is
-// made of it.
+// As a checkpoint's manifest says it, which knows no staleness: that of bounded is 0 and not told.
 proto::Manifest::Mode ToManifest(const proto::Mode& mode);
 proto::Mode FromManifest(proto::Manifest::Mode mode);
 

@@ -170,8 +170,7 @@ TEST_F(WorkTest, OnArrivalACheckpointCountsTheSamplesOfTheContributionsThatAreDo
   EXPECT_EQ(resumed.metrics().samples(), 4 + 4 + 2);
 }
 
-// Their mode is told as what it is: the checkpoint does not say how stale its contributions might
-// be.
+// The checkpoint does not say how stale its contributions might be, so their mode claims nothing.
 TEST_F(WorkTest, BeforeStepsWhatSomeBlocksHoldOfBoundedIsDoneWithoutStaleness) {
   Begin("mode { mode: NAME_SYNC }");
   proto::Manifest checkpoint;
@@ -182,7 +181,8 @@ TEST_F(WorkTest, BeforeStepsWhatSomeBlocksHoldOfBoundedIsDoneWithoutStaleness) {
   proto::View view;
   Work resumed(job_, 18, checkpoint, {}, BuiltInPolicy);
   resumed.OpenFirstView(registry_->WorkerIds(), &view);
-  EXPECT_EQ(ModeName(view.mode()), "bounded, staleness 0");
+  EXPECT_EQ(ModeName(view.mode()), "bounded");
+  EXPECT_EQ(view.mode().staleness(), 0);
   EXPECT_EQ(view.until_step(), 5);
 }
 
