@@ -4,7 +4,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/lease.h"
-#include "common/job/is_script.h"
 #include "server/coordinator/coordinator.h"
 
 namespace rubato {
@@ -78,10 +77,10 @@ void AddWork(const Work& work, absl::Time now, proto::JobStatus* status) {
   ledger->set_under_way(work.ledger().under_way());
 }
 
-// A script need not tell its loss.
-void AddTest(const MetricsLine& line, bool is_script, proto::JobStatus::Test* test) {
+// A script need not tell its loss, and where no target counts there is none.
+void AddTest(const MetricsLine& line, proto::JobStatus::Test* test) {
   test->set_step(line.step);
-  if (!is_script || !std::isnan(line.loss)) test->set_loss(line.loss);
+  if (!std::isnan(line.loss)) test->set_loss(line.loss);
   if (line.accuracy.has_value()) test->set_accuracy(*line.accuracy);
   for (const auto& [name, value] : line.others) {
     proto::EvaluationResult::Figure* other = test->add_others();
@@ -116,8 +115,7 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
   status.set_view(view_.number());
   status.set_epoch(static_cast<double>(work_->metrics().samples()) / view_.samples_per_epoch());
   AddWork(*work_, now, &status);
-  if (const auto& test = evaluations_->last())
-    AddTest(*test, IsScript(job_), status.mutable_last_test());
+  if (const auto& test = evaluations_->last()) AddTest(*test, status.mutable_last_test());
   AddWaits(now, &status);
   return status;
 }

@@ -87,6 +87,9 @@ absl::Status Check(const proto::Progress& progress, const PeerTerms& terms) {
   if (progress.judged_size() > 0) {
     RUBATO_RETURN_IF_ERROR(Size("progress.judged", progress.judged_size(), parts));
   }
+  if (progress.told_size() > 0) {
+    RUBATO_RETURN_IF_ERROR(Size("progress.told", progress.told_size(), parts));
+  }
   for (const int64_t samples : progress.samples()) {
     RUBATO_RETURN_IF_ERROR(In("progress.samples", samples, 0, terms.micro_batch));
   }
@@ -94,8 +97,11 @@ absl::Status Check(const proto::Progress& progress, const PeerTerms& terms) {
     RUBATO_RETURN_IF_ERROR(Shares("progress.correct", correct, terms.micro_batch));
   }
   for (const double judged : progress.judged()) {
+    RUBATO_RETURN_IF_ERROR(Shares("progress.judged", judged, terms.micro_batch));
+  }
+  for (const double told : progress.told()) {
     RUBATO_RETURN_IF_ERROR(
-        Shares("progress.judged", judged, terms.is_script ? kMostWeight : terms.micro_batch));
+        Shares("progress.told", told, terms.is_script ? kMostWeight : terms.micro_batch));
   }
   const int64_t last =
       terms.in_step ? std::min(terms.until - 1, terms.done + kMostAhead) : terms.until - 1;

@@ -106,7 +106,7 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time at,
             samples, static_cast<double>(samples)};
     if (has_correct) leaf.correct = progress.correct(i);
     if (has_judged) leaf.judged = progress.judged(i);
-    if (has_judged && !has_correct) leaf.told = progress.judged(i);
+    if (progress.told_size() > 0) leaf.told = progress.told(i);
   }
   if (!sync_) {
     CountUnit(unit.leaves, progress.staleness(), at, lines);
@@ -231,9 +231,8 @@ MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, abs
   line.time = Seconds(now);
   const double judged =
       evaluation.has_judged() ? evaluation.judged() : static_cast<double>(evaluation.samples());
-  // Of nothing, none: 0 / 0.
-  line.loss = evaluation.has_loss_sum() ? evaluation.loss_sum() / judged
-                                        : std::numeric_limits<double>::quiet_NaN();
+  line.loss = evaluation.has_loss_sum() && judged > 0 ? evaluation.loss_sum() / judged
+                                                      : std::numeric_limits<double>::quiet_NaN();
   if (evaluation.has_correct() && judged > 0) line.accuracy = evaluation.correct() / judged;
   for (const auto& other : evaluation.others()) line.others[other.name()] = other.value();
   return line;

@@ -67,6 +67,25 @@ TEST_F(MetricsTest, StepsThatOneWhoIsLostHasNotToldOfCountWithTheLossOfTheOthers
   EXPECT_EQ(metrics.steps(), 3);
 }
 
+TEST_F(MetricsTest, ALossIsTheMeanOfTheSamplesWhoseLossIsTold) {
+  job_.mutable_metrics()->mutable_every()->set_steps(2);
+  Metrics metrics = Begun(/*sync=*/true);
+  for (const int64_t leaf : {0, 1}) metrics.OnProgress(Told(0, leaf, 20), now_, &lines_);
+  for (const int64_t leaf : {0, 1}) {  // no target of the step counts
+    proto::Progress nothing = Told(1, leaf, 20);
+    nothing.set_loss_sum(0, 0);
+    nothing.add_told(0);
+    metrics.OnProgress(nothing, now_, &lines_);
+  }
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_EQ(lines_[0].step, 2);
+  EXPECT_EQ(lines_[0].loss, 1.5);
+  proto::EvaluationResult evaluation;
+  evaluation.set_judged(20);
+  evaluation.set_samples(20);
+  EXPECT_TRUE(std::isnan(metrics.OnEvaluation(evaluation, now_).loss));
+}
+
 TEST_F(MetricsTest, AccuracyAndATestsLossAreOfWhatIsJudged) {
   Metrics metrics = Begun(/*sync=*/true);
   proto::Progress left = Told(0, 0, 20), right = Told(0, 1, 20);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -85,9 +86,11 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
 
   const BatchResult total = EvaluateSplit(model.get(), parameters, examples);
   const bool has_accuracy = total.judged > 0;
-  const double loss =
-      total.loss_sum /
-      (IsClassification(objective.loss) ? total.judged : static_cast<double>(total.samples));
+  // Of targets of which none counts there is none.
+  const double loss = total.told == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                      : total.loss_sum / (IsClassification(objective.loss)
+                                                              ? total.judged
+                                                              : static_cast<double>(total.samples));
   const double accuracy = total.correct / total.judged;
   if (json) {
     nlohmann::ordered_json object;
@@ -98,9 +101,9 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
     if (has_accuracy) object["accuracy"] = accuracy;
     return JsonText(object) + "\n";
   }
-  std::string text =
-      absl::StrFormat("parameters  %s\nsplit       %s, %d samples\nloss        %.6g\n", file, split,
-                      total.samples, loss);
+  std::string text = absl::StrFormat(
+      "parameters  %s\nsplit       %s, %d samples\nloss        %s\n", file, split, total.samples,
+      total.told == 0 ? "- (no target counts)" : absl::StrFormat("%.6g", loss));
   if (has_accuracy) absl::StrAppendFormat(&text, "accuracy    %.2f %%\n", 100 * accuracy);
   return text;
 }

@@ -49,7 +49,7 @@ class SymbolicWorker : public WorkerModel {
     for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
       progress->add_loss_sum(std::nan(""));
       progress->add_samples(schedule.MicroBatch(unit, leaf).positions.size());
-      if (is_script_) progress->add_judged(Weight(schedule, unit, {leaf, leaf + 1}));
+      if (is_script_) progress->add_told(Weight(schedule, unit, {leaf, leaf + 1}));
     }
     const int64_t blocks = static_cast<int64_t>(values_.size());
     const auto gradient = [&](int64_t block) {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
@@ -30,7 +31,7 @@ absl::StatusOr<bool> IsClassification(const proto::Job& job) {
   if (job.data().task() == proto::Data::TASK_REGRESSION &&
       job.loss().name() == proto::Loss::NAME_CROSS_ENTROPY) {
     return absl::InvalidArgumentError(
-        "data.task: found regression with loss: cross_entropy, expected a loss of values");
+        "data.task: found regression with loss: cross_entropy, expected mse, l1 or huber");
   }
   return HasClasses(job);
 }
@@ -120,6 +121,31 @@ void Describe(const proto::Data& config, const Normalization& normalization, Sou
   description.Clear();
 }
 
+// Whether the loss ignores all targets, or weighs them with 0.
+bool NoneCounts(const proto::Loss& loss, const Examples& examples) {
+  if (examples.size() == 0 || examples.classes == 0) return false;
+  return absl::c_none_of(examples.labels, [&loss](int32_t label) {
+    if (loss.has_ignore_index() && label == loss.ignore_index()) return false;
+    return label >= loss.class_weights_size() || static_cast<float>(loss.class_weights(label)) > 0;
+  });
+}
+
+absl::Status CheckTargets(const proto::Loss& loss, const Examples& validation, Source* source) {
+  if (NoneCounts(loss, source->train)) {
+    return absl::InvalidArgumentError(
+        "loss: none of the training's targets counts, by ignore_index and class_weights; expected "
+        "some to learn from");
+  }
+  for (const auto& [split, examples] :
+       {std::pair("validation", &validation), {"test", &source->test}}) {
+    if (!NoneCounts(loss, *examples)) continue;
+    source->notes.push_back(absl::StrCat(
+        "warning: none of the targets of the ", split,
+        " split counts, by loss.ignore_index and loss.class_weights, so it has no loss"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int64_t ValidationSize(const proto::Data& config, int64_t size) {
@@ -160,6 +186,7 @@ absl::StatusOr<Data> LoadData(const proto::Job& job) {
         validation, TakeFraction(config.validation().fraction(), Key(job.seed(), "validation"),
                                  "data.validation.fraction", &source.train));
   }
+  RUBATO_RETURN_IF_ERROR(CheckTargets(job.loss(), validation, &source));
   if (config.impute() == proto::Data::IMPUTE_MEAN) {
     RUBATO_ASSIGN_OR_RETURN(
         std::vector<float> means,

@@ -336,6 +336,25 @@ TEST(LoadDataTest, RefusesValuesForALossOfLabels) {
                                      HasSubstr("found regression with loss: cross_entropy")));
 }
 
+TEST(LoadDataTest, WarnsOfASplitOfWhichNoTargetCountsAndRefusesSuchTraining) {
+  proto::Job job = Glyphs();
+  job.mutable_data()->set_test_size(1);
+  const int32_t only = LoadData(job)->test.examples().labels[0];
+  job.mutable_loss()->set_ignore_index(only);
+  auto data = LoadData(job);
+  RUBATO_ASSERT_OK(data);
+  EXPECT_THAT(data->notes, ElementsAre(HasSubstr("none of the targets of the test split counts")));
+  job.mutable_loss()->set_ignore_index((only + 1) % 10);
+  EXPECT_THAT(LoadData(job)->notes, IsEmpty());
+  for (int label = 0; label < 10; ++label) {
+    job.mutable_loss()->add_class_weights(label == only ? 1e-50 : 1);  // 0 in float32
+  }
+  EXPECT_THAT(LoadData(job)->notes, SizeIs(1));
+  for (int label = 0; label < 10; ++label) job.mutable_loss()->set_class_weights(label, 0);
+  EXPECT_THAT(LoadData(job), IsError(absl::StatusCode::kInvalidArgument,
+                                     HasSubstr("none of the training's targets counts")));
+}
+
 TEST(LoadDataTest, PassesOnWhatIsWrongWithAnIdxFolder) {
   proto::Job job;
   proto::Data& config = *job.mutable_data();

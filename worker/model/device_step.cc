@@ -367,7 +367,8 @@ BatchResult DeviceStep::ResultOf(int64_t n, const Targets& targets) const {
   const double share =
       1.0 / static_cast<double>(IsClassification(objective_.loss) ? objective_.places
                                                                   : objective_.outputs);
-  return {sums[0] * share * targets.weight, sums[1] * share, Judged(objective_, targets, n), n};
+  return {sums[0] * share * targets.weight, sums[1] * share, Judged(objective_, targets, n), n,
+          targets.weight > 0 ? static_cast<double>(n) : 0.0};
 }
 
 BatchResult DeviceStep::Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,

@@ -168,6 +168,7 @@ TEST_P(DeviceStepTest, ARecordingReadsEachStepsOwnInputs) {
     EXPECT_EQ(f.correct, e.correct);
     EXPECT_EQ(f.judged, e.judged);
     EXPECT_EQ(f.samples, count);
+    EXPECT_EQ(f.told, count);
     for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 2e-5) << i;
     for (size_t i = 0; i < parameters.size(); ++i) parameters[i] -= 0.01f * expected[i];
     for (float& value : features) value = -value;

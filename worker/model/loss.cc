@@ -43,6 +43,7 @@ absl::StatusOr<Objective> ObjectiveFor(const proto::Loss& loss, int64_t classes,
   if (loss.class_weights_size() > 0 && loss.class_weights_size() != classes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "loss.class_weights: found ", loss.class_weights_size(),
+        loss.class_weights_size() == 1 ? " number" : " numbers",
         ", expected one for each of the data's ", classes, " classes, in ascending order"));
   }
   objective.class_weights.assign(loss.class_weights().begin(), loss.class_weights().end());
@@ -54,6 +55,7 @@ BatchResult& BatchResult::operator+=(const BatchResult& other) {
   correct += other.correct;
   judged += other.judged;
   samples += other.samples;
+  told += other.told;
   return *this;
 }
 
@@ -67,7 +69,7 @@ double Judged(const Objective& objective, const Targets& targets, int64_t sample
 }
 
 double TargetWeight(int64_t labels, double weights) {
-  return weights > 0 ? static_cast<double>(labels) / weights : 1.0;
+  return weights > 0 ? static_cast<double>(labels) / weights : 0.0;
 }
 
 double WeightOfLabels(const Objective& objective, absl::Span<const int32_t> labels) {
@@ -113,7 +115,8 @@ BatchResult CrossEntropy(const Objective& objective, const ConstTensorRef& logit
       logits.Reshaped({rows, outputs}), labels, CrossEntropyOptionsOf(objective, weight), gradient);
   const int64_t samples = rows / objective.places;
   return {sums.loss * share * weight, static_cast<double>(sums.correct) * share,
-          Judged(objective, {labels, {}}, samples), samples};
+          Judged(objective, {labels, {}}, samples), samples,
+          weight > 0 ? static_cast<double>(samples) : 0.0};
 }
 
 BatchResult MeanError(const Objective& objective, const ConstTensorRef& outputs,
@@ -122,7 +125,8 @@ BatchResult MeanError(const Objective& objective, const ConstTensorRef& outputs,
   const double factor = 1.0 / outputs.dim(1);
   const double sum =
       RegressionLoss(outputs, values, RegressionOptionsOf(objective), factor, gradient);
-  return {sum * factor, /*correct=*/0.0, /*judged=*/0.0, outputs.dim(0)};
+  return {sum * factor, /*correct=*/0.0, /*judged=*/0.0, outputs.dim(0),
+          static_cast<double>(outputs.dim(0))};
 }
 
 BatchResult ComputeLoss(const Objective& objective, const ConstTensorRef& outputs,

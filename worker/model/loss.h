@@ -61,6 +61,9 @@ struct BatchResult {
   // Likewise the samples that could be right: all, but for the shares of labels that are ignored.
   double judged = 0;
   int64_t samples = 0;
+  // Those of which the loss is known: all, or none where no label of the whole step counts. Of a
+  // script their weight.
+  double told = 0;
 
   BatchResult& operator+=(const BatchResult& other);
 };
@@ -73,8 +76,8 @@ double Judged(const Objective& objective, const Targets& targets, int64_t sample
 
 // What makes this so where labels are ignored or have weights, too, whose sum PyTorch's mean
 // divides by: the factor of each label's loss. labels: of the whole step; weights: the sum of their
-// WeightOfLabels. It is labels / weights, or 1 if that is 0: then there is no loss, where PyTorch
-// has 0/0.
+// WeightOfLabels. It is labels / weights, or 0 if no label counts: then there is no loss, where
+// PyTorch has 0/0.
 double TargetWeight(int64_t labels, double weights);
 
 // The sum of the labels' class weights, or 1 each; 0 of those that are ignored.

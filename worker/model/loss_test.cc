@@ -132,6 +132,7 @@ void ExpectPyTorchsOptions(const Golden& golden, const std::string& name, const 
   EXPECT_NEAR(weighted.loss_sum / weighted.samples, mean, rounding * mean);
   EXPECT_EQ(weighted.correct, result.correct);
   EXPECT_EQ(weighted.judged, result.judged);
+  EXPECT_EQ(weighted.told, weighted.samples);
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_NEAR(gradient[i], weight * expected[i], 4 * rounding) << "gradient[" << i << "]";
   }
@@ -221,9 +222,28 @@ TEST(Objective, HasAWeightForEachClass) {
   EXPECT_EQ(WeightOfLabels(*three, {0, 1, 1, 2}), 5.5);
   EXPECT_THAT(
       ObjectiveFor(loss, 10, 0),
-      IsError(absl::StatusCode::kInvalidArgument,
-              "loss.class_weights: found 3, expected one for each of the data's 10 classes, "
-              "in ascending order"));
+      IsError(
+          absl::StatusCode::kInvalidArgument,
+          "loss.class_weights: found 3 numbers, expected one for each of the data's 10 classes, "
+          "in ascending order"));
+}
+
+// PyTorch's mean would be 0/0, and infinite with label smoothing.
+TEST(CrossEntropy, WhereNoLabelOfAStepCountsThereIsNoLossAndNoGradient) {
+  Objective objective = {3};
+  objective.class_weights = {1, 0, 2};
+  objective.label_smoothing = 0.1;
+  const std::vector<int32_t> labels = {1, 1};
+  const std::vector<float> logits = {1, 2, 3, 3, 1, 2};
+  std::vector<float> gradient(logits.size(), 77);
+  EXPECT_EQ(WeightOfLabels(objective, labels), 0);
+  const BatchResult result =
+      CrossEntropy(objective, ConstTensorRef(logits).Reshaped({2, 3}), labels, TensorRef(gradient),
+                   TargetWeight(2, WeightOfLabels(objective, labels)));
+  EXPECT_EQ(result.loss_sum, 0);
+  EXPECT_EQ(result.told, 0);
+  EXPECT_EQ(result.judged, 2);
+  EXPECT_THAT(gradient, testing::Each(0));
 }
 
 }  // namespace

@@ -422,8 +422,7 @@ void Worker::ReportProgress(const Session::Compute& compute, const proto::Progre
   const auto sum = [](const auto& parts) {
     return std::accumulate(parts.begin(), parts.end(), 0.0);
   };
-  // A script's micro-batches count by weights, and by none where it does not tell the loss.
-  const double weight = IsScript(job_) ? sum(progress.judged()) : sum(progress.samples());
+  const double weight = progress.told_size() > 0 ? sum(progress.told()) : sum(progress.samples());
   if (weight > 0) figures.loss = sum(progress.loss_sum()) / weight;
   trainer_->Report(figures);
 }

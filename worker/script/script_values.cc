@@ -210,7 +210,7 @@ absl::StatusOr<BatchResult> ScriptValues::ComputeLeaf(const SampleSchedule& sche
       BatchResult result;
       result.samples = samples;
       result.loss_sum = given->loss_sum.value_or(0);
-      result.judged = given->loss_sum.has_value() ? static_cast<double>(weight) : 0;
+      result.told = given->loss_sum.has_value() ? static_cast<double>(weight) : 0;
       return result;
     }
     done = given->begin;

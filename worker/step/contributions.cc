@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/finite.h"
 #include "common/base/status.h"
@@ -64,6 +65,9 @@ absl::Status Contributions::AddResults(absl::Span<const BatchResult> results,
                                        const std::string& what, int64_t first,
                                        const std::string& gradient,
                                        proto::Progress* progress) const {
+  const bool has_told = IsScript(job_) || absl::c_any_of(results, [](const BatchResult& result) {
+                          return result.told < static_cast<double>(result.samples);
+                        });
   for (size_t i = 0; i < results.size(); ++i) {
     const BatchResult& result = results[i];
     if (!std::isfinite(result.loss_sum) && !skips()) {
@@ -73,9 +77,8 @@ absl::Status Contributions::AddResults(absl::Span<const BatchResult> results,
                        gradient.empty() ? "" : absl::StrCat(", and ", gradient)));
     }
     progress->add_loss_sum(result.loss_sum);
-    if (IsScript(job_)) {
-      progress->add_judged(result.judged);  // those of which the loss is known
-    } else if (IsClassification(job_.loss().name())) {
+    if (has_told) progress->add_told(result.told);
+    if (IsClassification(job_.loss().name())) {
       progress->add_correct(result.correct);
       progress->add_judged(result.judged);
     }

@@ -24,10 +24,14 @@ BatchResult EvaluateSplit(Model* model, absl::Span<const float> parameters, cons
     if (cancelled != nullptr && *cancelled) break;
     reader.ReadInOrder({begin, std::min(begin + batch, split.size())});
     total += model->Evaluate(parameters, reader.features(), reader.targets());
-    if (!objective.class_weights.empty()) weights += WeightOfLabels(objective, reader.labels());
+    if (WeighsLabels(objective)) weights += WeightOfLabels(objective, reader.labels());
   }
-  // So that the loss, divided by `judged`, is the mean by weights.
-  if (weights > 0) total.loss_sum *= total.judged * objective.places / weights;
+  if (WeighsLabels(objective)) {
+    total.told = weights > 0 ? static_cast<double>(total.samples) : 0;
+    // So that the loss, divided by `judged`, is the mean by weights.
+    const bool has_weights = !objective.class_weights.empty() && weights > 0;
+    if (has_weights) total.loss_sum *= total.judged * objective.places / weights;
+  }
   return total;
 }
 

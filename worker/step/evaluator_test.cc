@@ -87,6 +87,13 @@ TEST(EvaluateSplit, ClassesHaveTheirWeights) {
   EXPECT_NE(losses / sum, plain.loss_sum / plain.judged);
   EXPECT_EQ(result.judged, 100);
   EXPECT_EQ(result.correct, plain.correct);
+  EXPECT_EQ(result.told, 100);
+  objective.class_weights = {1, 0, 1};
+  EXPECT_EQ(test(MakeSplit(100, 1)).told, 0) << "none of its targets counts";
+  EXPECT_EQ(test(MakeSplit(100, 2)).told, 33);
+  objective.class_weights.clear();
+  objective.ignore_index = 1;
+  EXPECT_EQ(test(MakeSplit(100, 1)).told, 0);
 }
 
 // The first of the two results of a final test is told while the test is cancelled: there is no

@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<ModelValues>> ModelValues::Create(const proto::Jo
     proto::EvaluationResult evaluation;
     evaluation.set_unit(unit);
     evaluation.set_is_final(is_final);
-    evaluation.set_loss_sum(result.loss_sum);
+    if (result.told > 0) evaluation.set_loss_sum(result.loss_sum);
     if (judged) {
       evaluation.set_correct(result.correct);
       evaluation.set_judged(result.judged);
