@@ -295,18 +295,20 @@ int UnknownVerb(const std::string& name) {
 }
 
 int Help(const Invocation& invocation) {
-  std::string name;
+  std::vector<std::string> words;
   Flags flags("rubato help", "Prints what the verbs are, or the help of one.",
-              {"rubato help train"});
-  flags.AddPositional(&name, "VERB", "the verb", Flags::kOptional);
+              {"rubato help train", "rubato help bench wire"});
+  flags.AddPositional(&words, "VERB", "the verb, and what it does", Flags::kOptional);
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
-  if (name.empty()) {
+  if (words.empty()) {
     std::fputs(HelpText().c_str(), stdout);
     return 0;
   }
-  const Verb* verb = FindVerb(name);
-  if (verb == nullptr) return UnknownVerb(name);
-  return verb->run({invocation.program, verb->name, {"--help"}, invocation.signals});
+  const Verb* verb = FindVerb(words[0]);
+  if (verb == nullptr) return UnknownVerb(words[0]);
+  words.erase(words.begin());
+  words.push_back("--help");
+  return verb->run({invocation.program, verb->name, words, invocation.signals});
 }
 
 int Version(const Invocation& invocation) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/address.h"
@@ -51,6 +53,8 @@ class Checks {
     CheckWorkers();
     CheckNormalize();
     CheckColumns();
+    CheckSeparator();
+    CheckUses();
     CheckTestSplit();
     CheckTargetScale();
     CheckHeads();
@@ -118,6 +122,37 @@ class Checks {
   }
 
   // What the list is by default has no name, and an empty list would be the same.
+  // Of a table.
+  void CheckSeparator() {
+    const std::string& separator = job_.data().separator();
+    if (!report_.Given("data.separator") || !Sound({"data.separator"})) return;
+    if (separator.size() == 1 && absl::string_view("\"\n\r").find(separator) == separator.npos)
+      return;
+    report_.Add("data.separator",
+                absl::StrCat("found \"", absl::Utf8SafeCEscape(separator),
+                             "\", expected one character that is neither a quotation mark nor a "
+                             "line's end, such as \",\" or \"\\t\""));
+  }
+
+  // A column has one use.
+  void CheckUses() {
+    const proto::Data& data = job_.data();
+    std::map<std::string, absl::string_view> uses;
+    if (data.has_target()) uses[data.target()] = "data.target";
+    for (const auto& [key, columns] : {std::pair("data.categorical", &data.categorical()),
+                                       {"data.numeric", &data.numeric()},
+                                       {"data.ignore", &data.ignore()}}) {
+      for (const std::string& column : *columns) {
+        const auto [use, is_new] = uses.emplace(column, key);
+        if (is_new || !Sound({key})) continue;
+        report_.Add(key,
+                    absl::StrCat("found the column \"", absl::Utf8SafeCEscape(column), "\" that ",
+                                 use->second, " names already, expected each once"));
+        break;
+      }
+    }
+  }
+
   void CheckColumns() {
     if (!report_.Given("data.numeric") || !Sound({"data.numeric", "data.ignore"})) return;
     if (job_.data().numeric_size() == 0) {
@@ -154,8 +189,9 @@ class Checks {
     const bool by_loss = data.task() == proto::Data::TASK_AUTO;
     report_.Add(
         "data.target_scale",
-        absl::StrCat("found beside ", by_loss ? "loss: cross_entropy" : "data.task: classification",
-                     ", whose targets are classes, expected it in a regression (loss: mse)"));
+        absl::StrCat(
+            "found beside ", by_loss ? "loss: cross_entropy" : "data.task: classification",
+            ", whose targets are classes, expected it in a regression (loss: mse, l1 or huber)"));
   }
 
   void CheckHeads() {
@@ -225,9 +261,13 @@ class Checks {
   void CheckClassWeights() {
     const auto& weights = job_.loss().class_weights();
     if (!Sound({"loss.class_weights"}) || weights.empty()) return;
-    const auto counts = [](double weight) { return weight > 0; };
-    if (std::any_of(weights.begin(), weights.end(), counts)) return;
-    report_.Add("loss.class_weights", "found only 0, expected a class whose targets count");
+    const int64_t ignored = job_.loss().has_ignore_index() ? job_.loss().ignore_index() : -1;
+    for (int i = 0; i < weights.size(); ++i) {
+      if (static_cast<float>(weights[i]) > 0 && i != ignored) return;
+    }
+    report_.Add("loss.class_weights",
+                absl::StrCat("found only 0", ignored >= 0 ? " beside loss.ignore_index" : "",
+                             ", expected a class whose targets count"));
   }
 
   void CheckWarmup() {

@@ -84,7 +84,16 @@ TEST(DataKeysTest, SaysWhatContradicts) {
        "data.normalize.mean: found nothing, expected a list of numbers, because by is values"},
       {"{format: csv, path: x, test_path: y, target: z, target_scale: 10}",
        "data.target_scale: found beside loss: cross_entropy, whose targets are classes, expected "
-       "it in a regression (loss: mse)"},
+       "it in a regression (loss: mse, l1 or huber)"},
+      {"{format: csv, path: x, test_path: y, target: z, categorical: [a, b], ignore: [c, b]}",
+       "data.ignore: found the column \"b\" that data.categorical names already, expected each "
+       "once"},
+      {"{format: csv, path: x, test_path: y, target: z, numeric: [a, z]}",
+       "data.numeric: found the column \"z\" that data.target names already, expected each once"},
+      {"{format: csv, path: x, test_path: y, target: z, separator: ;;}",
+       "data.separator: found \";;\", expected one character that is neither a quotation mark nor "
+       "a "
+       "line's end, such as \",\" or \"\\t\""},
       {"{format: libsvm, path: x, test_path: y, task: classification, target_scale: 10}",
        "data.target_scale: found beside data.task: classification"},
       {"{format: glyphs, normalize: yes}", "data.normalize.by: found yes, expected values or auto"},

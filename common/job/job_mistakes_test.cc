@@ -194,12 +194,17 @@ TEST(JobMistakesTest, OneWrongLine) {
        "ignore_index, class_weights or delta; did you mean optimizer.momentum?"},
       {"loss: {class_weights: [0, 0]}",
        "10:8: loss.class_weights: found only 0, expected a class whose targets count"},
+      {"loss: {class_weights: [1e-50, 0]}",
+       "10:8: loss.class_weights: found only 0, expected a class whose targets count"},
+      {"loss: {class_weights: [0, 1], ignore_index: 1}",
+       "10:8: loss.class_weights: found only 0 beside loss.ignore_index, expected a class whose "
+       "targets count"},
       {"loss: {class_weights: [1, -2]}",
        "10:27: loss.class_weights[1]: found -2, expected a number from 0 to 1000000"},
       {"loss: {name: l1, delta: 2}",
        "10:18: loss.delta: found with name: l1, expected only with name: huber"},
       {"loss: {name: huber, delta: 0}",
-       "10:28: loss.delta: found 0, expected a number above 0 and at most 1e+30"},
+       "10:28: loss.delta: found 0, expected a number from 1e-30 to 1e+30"},
       {"nonsense: 3",
        "13:1: nonsense: found an unknown key, expected version, name, seed, cluster, device, data, "
        "model, loss, optimizer, consistency, wire, train, metrics, log, evaluation, checkpoint, "

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/files/checkpoint.h"
 #include "common/files/checkpoint_reader.h"
+#include "common/files/run_folder.h"
 #include "common/files/safetensors.h"
 #include "tools/command/parameters_file.h"
 
@@ -34,8 +36,11 @@ absl::Status Copy(const SafetensorsReader& file, SafetensorsWriter* writer) {
 // The files of the slots; of format 1 all are in one.
 absl::StatusOr<std::vector<SafetensorsReader>> OpenSlots(const FoundParameters& found) {
   if (!found.manifest.has_value() || found.manifest->slots().empty()) {
+    const std::vector<std::string> all =
+        ListCheckpoints(RunFolder(found.folder).CheckpointFolder());
     return absl::FailedPreconditionError(
-        absl::StrCat(found.folder, " holds no state of an optimizer, which checkpoints have"));
+        absl::StrCat(found.folder, " holds no state of an optimizer, which checkpoints have",
+                     all.empty() ? "" : absl::StrCat(", such as ", all.back())));
   }
   std::vector<SafetensorsReader> files;
   for (const std::string& slot : found.manifest->slots()) {

@@ -136,22 +136,28 @@ std::string Megabytes(int64_t bytes) {
   return absl::StrFormat("%.1f MB", static_cast<double>(bytes) * 1e-6);
 }
 
-// Names in lines of comments that are not too long, of a table of many names the first.
-std::string NamesText(absl::string_view title, const std::vector<std::string>& names) {
+// A name in a list of them.
+std::string NameText(const std::string& name) {
+  const std::string text = absl::StrReplaceAll(absl::Utf8SafeCEscape(name), {{"\\'", "'"}});
+  const bool is_plain = !name.empty() && name.find(',') == name.npos;
+  return is_plain ? text : absl::StrCat("\"", text, "\"");
+}
+
+// Words in lines of comments that are not too long, of many the first.
+std::string ListText(absl::string_view title, const std::vector<std::string>& words) {
   constexpr size_t kMost = 1000, kWidth = 100;
-  if (names.empty()) return "";
+  if (words.empty()) return "";
   std::string text, line = absl::StrCat("#  ", title, ":");
-  for (size_t i = 0; i < std::min(names.size(), kMost); ++i) {
-    const bool is_last = i + 1 == names.size();
-    const std::string name = absl::StrCat(
-        absl::StrReplaceAll(absl::Utf8SafeCEscape(names[i]), {{"\\'", "'"}}), is_last ? "" : ",");
+  for (size_t i = 0; i < std::min(words.size(), kMost); ++i) {
+    const bool is_last = i + 1 == words.size();
+    const std::string name = absl::StrCat(words[i], is_last ? "" : ",");
     if (line.size() + 1 + name.size() > kWidth) {
       absl::StrAppend(&text, line, "\n");
       line = "#   ";
     }
     absl::StrAppend(&line, " ", name);
   }
-  return absl::StrCat(text, line, names.size() > kMost ? " ..." : "", "\n");
+  return absl::StrCat(text, line, words.size() > kMost ? " ..." : "", "\n");
 }
 
 // As a list in YAML; each number stands for the same float32 when it is read again.
@@ -166,11 +172,24 @@ std::vector<std::string> Listed(const std::vector<float>& numbers) {
 
 // What the model takes and gives, in order, and what people should know of the data.
 std::string InputsText(const Plan& plan) {
+  std::vector<std::string> inputs, classes;
+  for (const std::string& name : plan.columns) inputs.push_back(NameText(name));
+  const proto::Loss& loss = plan.job.loss();
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    classes.push_back(NameText(plan.classes[i]));
+    if (loss.has_ignore_index() && loss.ignore_index() == static_cast<int64_t>(i)) {
+      absl::StrAppend(&classes.back(), " (ignored)");
+    } else if (static_cast<int>(i) < loss.class_weights_size()) {
+      absl::StrAppend(&classes.back(), " (weight ", loss.class_weights(static_cast<int>(i)), ")");
+    }
+  }
   std::string text = absl::StrCat(
-      NamesText(absl::StrCat(plan.columns.size(), " inputs, in this order"), plan.columns),
-      NamesText("mean, by normalize: auto", Listed(plan.normalization.mean)),
-      NamesText("std, by normalize: auto", Listed(plan.normalization.std)),
-      NamesText(absl::StrCat(plan.classes.size(), " classes, from 0 on"), plan.classes));
+      ListText(
+          absl::StrCat(inputs.size(), inputs.size() == 1 ? " input" : " inputs, in this order"),
+          inputs),
+      ListText("mean, by normalize: auto", Listed(plan.normalization.mean)),
+      ListText("std, by normalize: auto", Listed(plan.normalization.std)),
+      ListText(absl::StrCat(classes.size(), " classes, from 0 on"), classes));
   for (const std::string& note : plan.notes) absl::StrAppend(&text, "#  ", note, "\n");
   return text;
 }

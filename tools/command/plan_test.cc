@@ -172,6 +172,13 @@ TEST(PlanTest, DryRunTellsInputsAndClassesInOrder) {
               HasSubstr("#  5 inputs, in this order: visits, age, income, city=a c, city=b\n"
                         "#  2 classes, from 0 on: no, yes\n"
                         "#  step: "));
+  plan->columns = {"a, b", ""};
+  plan->job.mutable_loss()->add_class_weights(1);
+  plan->job.mutable_loss()->add_class_weights(0.5);
+  plan->job.mutable_loss()->set_ignore_index(0);
+  EXPECT_THAT(DryRunText(*plan),
+              HasSubstr("#  2 inputs, in this order: \"a, b\", \"\"\n"
+                        "#  2 classes, from 0 on: no (ignored), yes (weight 0.5)\n"));
   // So that who predicts with the model elsewhere can do as training did.
   job.mutable_data()->mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
   plan = MakePlan(job);

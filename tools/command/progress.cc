@@ -22,6 +22,7 @@
 #include "nlohmann/json.hpp"
 #include "server/run/figures.h"
 #include "server/run/line_stride.h"
+#include "tools/command/loss_text.h"
 
 namespace rubato {
 namespace {
@@ -49,7 +50,7 @@ std::string Text(const Figure& figure, double value) {
     case Unit::kSamplesPerSecond:
       return absl::StrFormat("%.0f samples/s", value);
     default:
-      return absl::StrFormat("%s %.4f", figure.name, value);
+      return absl::StrCat(figure.name, " ", LossText(value));
   }
 }
 
@@ -152,7 +153,7 @@ void Progress::AppendTest(std::vector<Part>* parts) const {
   if (const auto accuracy = tested_.find("accuracy"); accuracy != tested_.end()) {
     figures.push_back(absl::StrFormat("%.1f %%", 100 * accuracy->second));
   } else if (const auto loss = tested_.find("loss"); loss != tested_.end()) {
-    figures.push_back(absl::StrFormat("loss %.4f", loss->second));
+    figures.push_back(absl::StrCat("loss ", LossText(loss->second)));
   }
   const size_t most = figures.size() + kMost;
   for (const auto& [name, value] : others_) {

@@ -26,6 +26,7 @@
 #include "common/space/modes.h"
 #include "server/optimizers/resumed_slots.h"
 #include "tools/command/binaries.h"
+#include "tools/command/loss_text.h"
 #include "tools/command/plan.h"
 #include "tools/simulator/link.h"
 #include "tools/simulator/real_worker.h"
@@ -83,11 +84,11 @@ std::string Text(const SimulatedFigures& figures, const Options& options, const 
   }
   if (!options.sizes_only) {
     if (json.contains("test_accuracy")) {
-      absl::StrAppend(&text, absl::StrFormat("test accuracy  %.2f %%  (loss %.4f)\n",
-                                             100 * NumberAt(json, "test_accuracy"),
-                                             NumberAt(json, "test_loss")));
+      absl::StrAppend(
+          &text, absl::StrFormat("test accuracy  %.2f %%  (loss %s)\n",
+                                 100 * NumberAt(json, "test_accuracy"), LossAt(json, "test_loss")));
     } else {
-      absl::StrAppend(&text, absl::StrFormat("test loss      %.4f\n", NumberAt(json, "test_loss")));
+      absl::StrAppend(&text, "test loss      ", LossAt(json, "test_loss"), "\n");
     }
   }
   absl::StrAppend(&text, absl::StrFormat("simulated      %d events, %.2f GB sent, in %.2f s\n",

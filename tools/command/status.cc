@@ -12,6 +12,7 @@
 #include "common/base/printable.h"
 #include "common/job/schema.h"
 #include "common/space/modes.h"
+#include "tools/command/loss_text.h"
 
 namespace rubato {
 namespace {
@@ -52,7 +53,7 @@ void AppendServers(const proto::JobStatus& status, std::string* text) {
 
 std::string TestText(const proto::JobStatus::Test& test) {
   std::vector<std::string> figures;
-  if (test.has_loss()) figures.push_back(absl::StrFormat("loss %.4f", test.loss()));
+  if (test.has_loss()) figures.push_back(absl::StrCat("loss ", LossText(test.loss())));
   if (test.has_accuracy()) {
     figures.push_back(absl::StrFormat("accuracy %.1f %%", 100 * test.accuracy()));
   }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/base/json.h"
+#include "tools/command/loss_text.h"
 
 namespace rubato {
 namespace {
@@ -62,7 +63,7 @@ std::string Best(const nlohmann::json& summary, absl::string_view run_path) {
   if (best == summary.end() || !best->is_object()) return "";
   const std::string metric = TextAt(*best, "metric");
   return absl::StrFormat("best           %s/%s  (%s %s)\n", run_path, TextAt(*best, "path"), metric,
-                         Number(*best, "value", 4));
+                         LossAt(*best, "value"));
 }
 
 // What came of the contributions on arrival, and what changed while it ran; nothing where nothing
@@ -141,7 +142,7 @@ absl::StatusOr<std::string> SummaryText(const nlohmann::json& summary, absl::str
     return absl::InvalidArgumentError(absl::StrCat(run_path, "/summary.json is not a JSON object"));
   }
   const std::string others = Others(summary);
-  const std::string test_loss = Number(summary, "test_loss", 4);
+  const std::string test_loss = LossAt(summary, "test_loss");
   // Where targets are numbers there is no accuracy.
   const std::string tested =
       summary.contains("test_accuracy")
@@ -151,7 +152,7 @@ absl::StatusOr<std::string> SummaryText(const nlohmann::json& summary, absl::str
       : test_loss != kUnknown || others.empty()
           ? absl::StrCat("test loss      ", test_loss, "\n")
           : "";
-  const std::string validation_loss = Number(summary, "validation_loss", 4);
+  const std::string validation_loss = LossAt(summary, "validation_loss");
   const std::string validated =
       summary.contains("validation_accuracy")
           ? absl::StrCat("validation     ", Number(summary, "validation_accuracy", 2, 100),

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/json.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -106,9 +107,16 @@ TEST(SummaryTest, OtherFiguresAloneStandForALossThatIsNotKnown) {
 }
 
 TEST(SummaryTest, WithoutAccuracyTheLossIsTold) {
-  const auto text = TextOf(R"({"test_loss":0.52431})");
-  RUBATO_ASSERT_OK(text);
-  EXPECT_THAT(*text, StartsWith("test loss      0.5243\nfiles "));
+  for (const auto& [loss, shown] : {std::pair("0.52431", "0.5243"),
+                                    {"0", "0.0000"},
+                                    {"4.66112e-06", "4.661e-06"},
+                                    {"0.00099", "0.00099"},
+                                    {"123456.7", "123456.7000"},
+                                    {"2.3e22", "2.3e+22"}}) {
+    const auto text = TextOf(absl::StrCat("{\"test_loss\":", loss, "}"));
+    RUBATO_ASSERT_OK(text);
+    EXPECT_THAT(*text, StartsWith(absl::StrCat("test loss      ", shown, "\nfiles ")));
+  }
 }
 
 TEST(SummaryTest, AccountsForEveryContributionAndEveryChange) {

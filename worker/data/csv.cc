@@ -57,7 +57,6 @@ class Table {
     if (missing_.empty()) missing_.insert("");
   }
 
-  absl::Status CheckKeys() const;
   absl::Status Read(const std::string& path);
   absl::StatusOr<Source> Finish() const;
 
@@ -90,43 +89,22 @@ class Table {
   TargetColumn target_;
   absl::flat_hash_set<std::string> missing_;
   std::vector<std::string> numeric_;  // known from the training file on
-  const std::vector<std::string> categorical_, ignored_;
+  const std::vector<std::string> categorical_;
+  const absl::flat_hash_set<std::string> ignored_;
   std::vector<Names> names_;  // (categorical columns)
   std::vector<File> files_;   // training, test
 };
-
-absl::Status Table::CheckKeys() const {
-  const std::string& separator = config_.separator();
-  if (separator.size() != 1 || separator == "\"" || separator == "\n" || separator == "\r") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.separator: found ", Quoted(separator),
-                     ", expected one character that is neither a quotation mark nor a line's end"));
-  }
-  absl::flat_hash_map<std::string, std::string> keys = {{config_.target(), "data.target"}};
-  for (const auto& [key, columns] : {std::pair("data.categorical", &categorical_),
-                                     {"data.numeric", &numeric_},
-                                     {"data.ignore", &ignored_}}) {
-    for (const std::string& column : *columns) {
-      const auto [other, is_new] = keys.emplace(column, key);
-      if (!is_new) {
-        return absl::InvalidArgumentError(absl::StrCat(key, ": found the column ", Quoted(column),
-                                                       " that ", other->second,
-                                                       " names already, expected each once"));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<Places> Table::FindColumns(const std::string& where,
                                           const std::vector<std::string>& header) {
   absl::flat_hash_map<std::string, size_t> places;
   for (size_t i = 0; i < header.size(); ++i) {
     const auto [other, is_new] = places.emplace(header[i], i);
-    if (!is_new) {
+    if (!is_new && !ignored_.contains(header[i])) {
       return absl::InvalidArgumentError(
           absl::StrCat(where, ": columns ", other->second + 1, " and ", i + 1, " are both named ",
-                       Quoted(header[i]), ", expected different names"));
+                       Quoted(header[i]), ", expected different names (data.ignore: [",
+                       Quoted(header[i]), "] leaves both out)"));
     }
   }
   Places result;
@@ -161,9 +139,10 @@ absl::StatusOr<Places> Table::FindColumns(const std::string& where,
   if (files_.empty() && numeric_.empty()) {  // of the training file
     std::vector<size_t> others = result.categorical;
     others.push_back(result.target);
-    for (const std::string& name : ignored_) others.push_back(find(name, "data.ignore"));
+    for (const std::string& name : config_.ignore()) find(name, "data.ignore");
     for (size_t i = 0; i < header.size(); ++i) {
-      if (std::count(others.begin(), others.end(), i) == 0) numeric_.push_back(header[i]);
+      const bool is_input = std::count(others.begin(), others.end(), i) == 0;
+      if (is_input && !ignored_.contains(header[i])) numeric_.push_back(header[i]);
     }
   }
   for (const std::string& name : numeric_) {
@@ -223,7 +202,7 @@ absl::Status Table::AddNumbers(const CsvReader& reader, const Places& places, Fi
           Wrong(reader, numeric_[i],
                 absl::StrCat("found ", Quoted(field), ", expected a number", WhyNoNumber(field),
                              " (data.categorical takes names, data.ignore what is not to be "
-                             "read, data.missing what stands for none)"))
+                             "used, data.missing what stands for none)"))
               .message());
     }
     file->numbers.push_back(value);
@@ -398,7 +377,6 @@ absl::StatusOr<Source> Table::Finish() const {
 
 absl::StatusOr<Source> ReadCsv(const proto::Data& config, bool classification) {
   Table table(config, classification);
-  RUBATO_RETURN_IF_ERROR(table.CheckKeys());
   RUBATO_RETURN_IF_ERROR(table.Read(config.path()));
   if (config.has_test_path()) RUBATO_RETURN_IF_ERROR(table.Read(config.test_path()));
   return table.Finish();

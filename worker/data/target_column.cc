@@ -58,19 +58,20 @@ absl::Status TargetColumn::CheckNumbers(Source* source) const {
       return number < static_cast<int64_t>(file.first_lines.size()) && file.first_lines[number] > 0;
     };
     const File& file = *std::find_if(files_.begin(), files_.end(), has_it);
-    return absl::InvalidArgumentError(
-        absl::StrCat(file.path, ":", file.first_lines[*fraction], ": found the target ",
-                     Quoted(names_.name(*fraction)),
-                     ", a number with a fraction, as the label of a class, expected an integer or "
-                     "a name (loss: mse predicts numbers; data.task: classification says that they "
-                     "are classes)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.path, ":", file.first_lines[*fraction], ": found the target ",
+        Quoted(names_.name(*fraction)),
+        ", a number with a fraction, as the label of a class, expected an integer or "
+        "a name (loss: mse, l1 and huber predict numbers; data.task: classification says that they "
+        "are classes)"));
   }
   const int64_t classes = static_cast<int64_t>(source->classes.size());
   const int64_t lines = static_cast<int64_t>(files_[0].labels.size());
   if (classes > kFewClasses && lines < kLinesEach * classes) {
     source->notes.push_back(absl::StrCat(
         "warning: ", files_[0].path, ": the targets are ", classes, " different numbers in ", lines,
-        " lines, and each is taken for a class; if they are quantities, expected loss: mse "
+        " lines, and each is taken for a class; if they are quantities, expected loss: mse, "
+        "l1 or huber "
         "(data.task: classification says that they are classes)"));
   }
   return absl::OkStatus();
