@@ -101,6 +101,33 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   EXPECT_EQ(coordinator_->absent(), 0);
 }
 
+TEST_F(CoordinatorTest, WhatOneThatIsLostHasToldOfTheLastTestIsNotToldAgain) {
+  Start("evaluation { split: SPLIT_VALIDATION }");
+  Begin();
+  Stop(absl::OkStatus());
+  Close(0, 0);
+  Receive(2, Idle());
+  Receive(3, Idle());
+  SaveLast();
+  ASSERT_TRUE(sent_[2].back().has_evaluation_request());
+  const int64_t unit = sent_[2].back().evaluation_request().unit();
+  const auto lines = [this](MetricsLine::Kind kind) {
+    return std::count_if(lines_.begin(), lines_.end(),
+                         [&](const MetricsLine& line) { return line.kind == kind; });
+  };
+  Receive(2, Evaluated(unit));
+  EXPECT_EQ(lines(MetricsLine::Kind::kEval), 1);
+  Gone(2);
+  ASSERT_TRUE(sent_[3].back().has_evaluation_request());
+  proto::PeerMessage tested = Evaluated(unit);
+  Receive(3, tested);
+  EXPECT_EQ(lines(MetricsLine::Kind::kEval), 1);
+  tested.mutable_evaluation()->set_is_final(true);
+  Receive(3, tested);
+  EXPECT_EQ(lines(MetricsLine::Kind::kTest), 1);
+  EXPECT_TRUE(sent_[1].back().has_report_request());
+}
+
 // One of them may wait for an earlier test before it computes the step at hand.
 TEST_F(CoordinatorTest, WorkersOfAJobThatIsEndedByASignalHearThatTestsAreNotWaitedFor) {
   const auto hear = [this] {

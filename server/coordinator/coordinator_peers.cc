@@ -372,9 +372,10 @@ void Coordinator::OnEvaluation(PeerId id, const Peer& peer,
   // Of the parameters at the end, from the one that is asked; others while the training goes on.
   const bool is_expected = !evaluation.is_final() &&
                            evaluations_->Expects(peer.worker, evaluation.unit(), work_->lineage());
-  if (!at_end && !is_expected) {
-    return;  // nobody asked for it, or it has been told
-  }
+  // One that tested the end before may have told of evaluation.split, and been lost.
+  const bool is_repeated =
+      at_end && !evaluation.is_final() && evaluations_->IsTold(evaluation.unit());
+  if ((!at_end && !is_expected) || is_repeated) return;
   const MetricsLine line = work_->OnEvaluation(evaluation, now_);
   const bool is_told = !IsScript(job_) || evaluation.judged() > 0;
   if (is_told) out_.push_back(line);

@@ -33,6 +33,8 @@ class Evaluations {
   void OnComputed(const WorkerId& worker, const proto::Progress& progress, const Lineage& lineage);
   // Whether the worker may have a result of the test at `unit` that has not been told.
   bool Expects(const WorkerId& worker, int64_t unit, const Lineage& lineage) const;
+  // Whether its result has been told in this lineage, or nobody will tell it any more.
+  bool IsTold(int64_t unit) const { return unit < told_below_ || told_.count(unit) != 0; }
   // `line` is the result of the test at `unit`; nothing if nothing was tested. Why the job is to
   // stop, if train.stop_when says so.
   std::optional<std::string> OnResult(int64_t unit, const std::optional<MetricsLine>& line);
@@ -66,7 +68,6 @@ class Evaluations {
   bool IsDue(const Lineage& lineage, int64_t unit) const {
     return every_.IsDue(lineage.schedule(), lineage.mode(), unit, tests_origin_);
   }
-  bool IsTold(int64_t unit) const { return unit < told_below_ || told_.count(unit) != 0; }
 
   const proto::Job job_;
   const Recurrence every_;

@@ -439,6 +439,10 @@ MUTANTS = {
         "if (!is_new && asked_.count(unit) == 0) return false;",
         "if (!is_new || unit % 2 == 1) return false;",
     ]),
+    "end_of_a_test_told_again": ("//server/coordinator:coordinator_peers.cc", "due", [
+        "evaluations_->IsTold(evaluation.unit());",
+        "false;",
+    ]),
     "death_of_a_worker_ends_the_job": ("//server/coordinator:coordinator.cc", "survives", [
         "if (peer->is_worker) {\n    Lose(id, why);",
         "if (peer->is_worker && !peer->is_member) {\n    Lose(id, why);",

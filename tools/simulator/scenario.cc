@@ -73,6 +73,7 @@ std::string Scenario::ToString() const {
   if (final_test_time > 0) {
     absl::StrAppend(&text, "; the last test takes ", final_test_time, " ns more");
   }
+  if (last_tester_dies) absl::StrAppend(&text, "; its tester dies");
   if (held_back > 0) absl::StrAppend(&text, "; progress is held back for ", held_back, " ns");
   if (pulls_ahead) absl::StrAppend(&text, "; pulls before it pushes");
   absl::StrAppend(&text, "; is given ", ahead, " ns of work ahead");
@@ -146,6 +147,7 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   setting.replaced_after = scenario.replaced_after;
   setting.power_fails = scenario.power_fails;
   setting.comes_late = scenario.comes_late;
+  setting.last_tester_dies = scenario.last_tester_dies;
   setting.continues = scenario.continues;
   setting.script_changes = scenario.script_changes;
   setting.disk_is_full = scenario.disk_is_full;

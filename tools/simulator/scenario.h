@@ -60,6 +60,7 @@ struct Scenario {
   bool power_fails = false;        // with the server that coordinates, each time that it dies
   bool continues = false;          // in the same folder, when a signal has ended it
   bool comes_late = false;         // a worker comes when the training is over
+  bool last_tester_dies = false;   // once, when it has told of a part
   bool later_misfit = false;       // before its workers comes one of other data, and stays
   bool script_changes = false;     // when it has given the values that the job begins with
 

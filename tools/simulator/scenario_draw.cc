@@ -240,11 +240,12 @@ void DrawAhead(Scenario* scenario) {
   scenario->ahead = OneOf(&random, aheads);
 }
 
-// In every third seed the last test takes longer.
+// In every third seed the last test takes longer; in some of these who makes it dies.
 void DrawFinalTest(Scenario* scenario) {
   RandomStream random(Key(scenario->seed, "final test"));
   if (random.Below(3) != 0) return;
   scenario->final_test_time = static_cast<SimTime>(random.Unit() * 5 * kSecond);
+  scenario->last_tester_dies = random.Below(8) == 0;
 }
 
 // What may end it sooner or later than its steps: its time, and a test that meets its target.

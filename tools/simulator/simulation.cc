@@ -152,6 +152,15 @@ void Simulation::SetWhatIsShared(const std::string& digest) {
   worker_setting_.on_end = [this](int index, const absl::Status& status) {
     if (!status.ok()) Replace(index);
   };
+  if (setting_.last_tester_dies) {
+    worker_setting_.on_half_tested = [this](const WorkerProcess* worker) {
+      if (std::exchange(has_lost_tester_, true)) return;
+      // What it has told is there by then.
+      const auto at = std::find_if(workers_.begin(), workers_.end(),
+                                   [&](const auto& other) { return other.get() == worker; });
+      SetTask(kTesterDies, static_cast<int>(at - workers_.begin()), setting_.final_test_time / 2);
+    };
+  }
   *worker_setting_.registration.mutable_layout() = setting_.layout;
   worker_setting_.registration.set_data_digest(setting_.data_digest);
   worker_setting_.registration.set_train_samples(setting_.train_samples);

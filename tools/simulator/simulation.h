@@ -113,6 +113,8 @@ struct SimulationSetting {
   bool disk_stands_still = false;
   // One more comes each time that the training is over and the job is not.
   bool comes_late = false;
+  // Once, the one that tests the end dies when it has told of evaluation.split and not of the rest.
+  bool last_tester_dies = false;
   // With symbols: gradients have norms, and one of so many is not finite (symbol.h; 0: none).
   bool symbols_are_judged = false;
   uint64_t non_finite_in = 0;
@@ -284,7 +286,8 @@ class Simulation : private Process {
     kStartServer,
     kBeginTerm,
     kStartTeller,
-    kChangeScript
+    kChangeScript,
+    kTesterDies
   };
   void SetTask(Task task, int number, SimTime after);
   void OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck);
@@ -302,6 +305,8 @@ class Simulation : private Process {
   absl::StatusOr<std::unique_ptr<WorkerModel>> MakeModel();
   void StartMisfit(Misfit misfit);
   void KillServer(int server);
+  // Whatever harmed it.
+  void KillWorker(size_t number);
   // All workers go; others come once the coordinator has none.
   void ChangeScript();
   // Does what is asked for by hand at this many messages, and finds at how many the next is.
@@ -348,6 +353,7 @@ class Simulation : private Process {
   KeptOnDisk flushed_;
   std::vector<float> given_;  // by a worker, so far
   bool has_changed_script_ = false;
+  bool has_lost_tester_ = false;
   size_t first_of_script_ = 0;
   bool is_interrupted_ = false;  // by a signal: nobody starts a server again, nor another term
   bool has_continued_ = false;   // after that

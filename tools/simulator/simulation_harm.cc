@@ -186,16 +186,18 @@ void Simulation::StartMisfit(Misfit misfit) {
   misfits_.back()->Start(network_.AddProcess(card, misfits_.back().get()));
 }
 
-void Simulation::ChangeScript() {
-  for (size_t number = 0; number < workers_.size(); ++number) {
-    if (!network_.alive(worker_processes_[number])) continue;
-    if (setting_.on_fault) {
-      const Fault crash{Fault::Kind::kCrash, network_.sent()};
-      setting_.on_fault(crash, SimMessage::Kind::kToCoordinator, worker_processes_[number]);
-    }
-    network_.Crash(worker_processes_[number]);
-    network_.Crash(heartbeat_processes_[number]);
+void Simulation::KillWorker(size_t number) {
+  if (!network_.alive(worker_processes_[number])) return;
+  if (setting_.on_fault) {
+    const Fault crash{Fault::Kind::kCrash, network_.sent()};
+    setting_.on_fault(crash, SimMessage::Kind::kToCoordinator, worker_processes_[number]);
   }
+  network_.Crash(worker_processes_[number]);
+  network_.Crash(heartbeat_processes_[number]);
+}
+
+void Simulation::ChangeScript() {
+  for (size_t number = 0; number < workers_.size(); ++number) KillWorker(number);
   if (coordinator().Status(ToTime(queue_.now())).members_size() > 0) {
     return SetTask(kChangeScript, 0, kBetweenTries);
   }
@@ -256,6 +258,10 @@ void Simulation::OnTimer(uint64_t argument) {
       break;
     case kChangeScript:
       ChangeScript();
+      break;
+    case kTesterDies:
+      KillWorker(static_cast<size_t>(number));
+      Replace(workers_[number]->index());
       break;
     default:
       if (WorkersLeft() <= 1) break;

@@ -463,6 +463,9 @@ void WorkerProcess::OnTested() {
   *message.mutable_evaluation() = std::move(results_.front());
   results_.pop_front();
   Tell(message);
+  if (setting_.on_half_tested && !results_.empty() && results_.front().is_final()) {
+    setting_.on_half_tested(this);
+  }
   Post(Session::Tested{message.evaluation().is_final()});
 }
 

@@ -26,6 +26,8 @@
 
 namespace rubato {
 
+class WorkerProcess;
+
 // What all workers of a simulation share; outlives them.
 struct WorkerSetting {
   const proto::Job* job = nullptr;
@@ -52,6 +54,8 @@ struct WorkerSetting {
   std::function<void(const absl::Status&)> on_failure;
   // A worker has ended by itself.
   std::function<void(int index, const absl::Status&)> on_end;
+  // It has told a part of what its last test has shown. May be null.
+  std::function<void(const WorkerProcess*)> on_half_tested;
 };
 
 // Sends the heartbeats of a worker or a shard, like the separate thread of a real one: they
