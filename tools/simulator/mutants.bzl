@@ -234,6 +234,10 @@ MUTANTS = {
         "wanted, resume->step(), position);",
         "wanted, 0, 0);",
     ]),
+    "first_values_forgotten_when_going_back": ("//server/coordinator:starting.cc", "reference", [
+        "initial_(initial),",
+        "initial_(initial && before.term() <= 1),",
+    ]),
     "goes_back_in_vain_for_ever": ("//server/coordinator:coordinator.cc", "in vain", [
         "before_.terms_in_vain() < restarts)",
         "before_.terms_in_vain() <= restarts)",

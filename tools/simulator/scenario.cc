@@ -4,6 +4,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/space/modes.h"
+#include "tools/simulator/symbol.h"
 
 namespace rubato {
 
@@ -11,6 +12,9 @@ namespace {
 
 // For those who do not work out when the job must be over: the longest take minutes.
 constexpr SimTime kLimit = 2 * 3600 * kSecond;
+
+// In the place of a worker that gives values: model.init_from.
+constexpr int kOfFile = -1;
 
 constexpr const char* kMisfitNames[kMisfits] = {"job", "version", "data set", "layout"};
 
@@ -37,6 +41,7 @@ std::string Scenario::ToString() const {
   if (job.gives_values) {
     absl::StrAppend(&text, ", which gives values in ", job.pieces, " pieces");
   }
+  if (begins_from_file) absl::StrAppend(&text, "; begins from a file");
   if (script_changes) absl::StrAppend(&text, ", and changes");
   if (job.leaves_out) absl::StrAppend(&text, "; leaves out what is not finite");
   if (job.diverges_in > 0) {
@@ -117,6 +122,7 @@ Scenario Scenario::Later() const {
   later.later_misfit = false;
   later.script_changes = false;
   later.continues = false;
+  later.begins_from_file = false;
   return later;
 }
 
@@ -152,6 +158,9 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   setting.script_changes = scenario.script_changes;
   setting.disk_is_full = scenario.disk_is_full;
   setting.disk_stands_still = scenario.disk_stands_still;
+  for (int64_t block = 0; scenario.begins_from_file && block < scenario.job.blocks; ++block) {
+    setting.initial_symbols.push_back(GivenSymbol(scenario.seed, kOfFile, block));
+  }
   setting.limit = kLimit;
   return setting;
 }

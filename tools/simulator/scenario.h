@@ -57,6 +57,7 @@ struct Scenario {
   std::vector<Fault> later_faults;
   bool disk_is_full = false;       // for some checkpoints, and some parts of them
   bool disk_stands_still = false;  // for some parts
+  bool begins_from_file = false;   // model.init_from
   bool power_fails = false;        // with the server that coordinates, each time that it dies
   bool continues = false;          // in the same folder, when a signal has ended it
   bool comes_late = false;         // a worker comes when the training is over

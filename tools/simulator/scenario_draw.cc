@@ -473,6 +473,8 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawDisk(&scenario);
   DrawEvery(&scenario);
   DrawTopK(&scenario);
+  scenario.begins_from_file =
+      !job.gives_values && RandomStream(Key(seed, "begins from")).Below(4) == 0;
   scenario.continues = RandomStream(Key(seed, "continues")).Below(4) != 0;
   if (job.max_restarts > 0 || job.workers == 1) SpareTerms(&scenario);
   scenario.power_fails = job.max_restarts > 0 && RandomStream(Key(seed, "power")).Below(3) == 0;

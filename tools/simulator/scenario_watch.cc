@@ -32,6 +32,8 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
                   setting->non_finite_in),
       non_finite_in_(setting->non_finite_in),
       liveness_(kDrawnLease, kDrawnStallTimeout, bound_.view_time()) {
+  initial_ = setting->initial_symbols;
+  if (!initial_.empty()) invariants_.OnInitialValues(initial_);
   setting->observer = this;
   setting->limit = bound_.From(samples_);
   setting->ends_within = bound_.EndsWithin();

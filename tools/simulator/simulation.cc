@@ -72,8 +72,12 @@ absl::Status Simulation::Build() {
   kept_.state.set_job_digest(digest);
   kept_.state.set_term(1);
   kept_.resume = setting_.resume;
-  kept_.symbols = setting_.initial_symbols;
-  if (kept_.resume.has_value()) kept_.state.set_samples(kept_.resume->samples());
+  if (kept_.resume.has_value()) {
+    kept_.symbols = setting_.initial_symbols;
+    kept_.state.set_samples(kept_.resume->samples());
+  } else if (!setting_.initial_symbols.empty()) {
+    kept_.initial = setting_.initial_symbols;
+  }
   flushed_ = kept_;
   StartCoordinator();
   self_ = network_.AddProcess(shard_card(0), this);

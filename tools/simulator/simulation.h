@@ -55,8 +55,8 @@ struct SimulationSetting {
 
   // The examples: gradients are really computed. Null: symbols stand for them.
   const Data* data = nullptr;
-  // What the job goes on from: model.init_from, or `resume` and its floats; with symbols `resume`
-  // and the symbol of each block.
+  // What the job goes on from: model.init_from, or `resume` and its floats; with symbols that of
+  // each block, and `resume` if there is one.
   std::shared_ptr<const TrainingState> initial;
   std::vector<uint64_t> initial_symbols;
   std::optional<proto::Manifest> resume;
