@@ -113,6 +113,22 @@ TEST_F(CoordinatorKeptTest, WhatAllHaveKeptGoesOnAndNothingIsRolledBack) {
   EXPECT_EQ(coordinator_->seconds(), 7);
 }
 
+// The next checkpoint is the newest by its name, too.
+TEST_F(CoordinatorKeptTest, OnArrivalNoNumberIsGivenOutThatTheLastCheckpointHas) {
+  for (const int64_t origin : {0, 1}) {
+    begin_ = {};
+    sent_.clear();
+    StartNextTerm();
+    begin_.resume->set_mode(proto::Manifest::MODE_ASYNC);
+    begin_.resume->set_origin_unit(origin);
+    begin_.resume->set_step(6);
+    Start("consistency { mode { mode: NAME_ASYNC } }");
+    Gather(KeeperOnArrival(0, 3, {}), KeeperOnArrival(1, 2, {}));
+    ASSERT_NE(coordinator_->kept(), nullptr);
+    EXPECT_EQ(coordinator_->kept()->step(), origin == 0 ? 6 : 3) << "of the same lineage alone";
+  }
+}
+
 TEST_F(CoordinatorKeptTest, AStepThatOnlySomeBlocksHaveTakenIsDoneFirst) {
   StartNextTerm();
   Gather(Keeper(0, 3), Keeper(1, 2));

@@ -114,6 +114,15 @@ absl::Status Starting::MatchOptimizer(const proto::Job& job, Outcomes* out) {
   return absl::OkStatus();
 }
 
+void Starting::GoOnWith(proto::Manifest kept) {
+  const bool is_of_lineage = resume_.has_value() && OnArrival(FromManifest(resume_->mode())) &&
+                             OnArrival(FromManifest(kept.mode())) &&
+                             resume_->origin_unit() == kept.origin_unit();
+  if (is_of_lineage) kept.set_step(std::max(kept.step(), resume_->step()));
+  resume_ = std::move(kept);
+  is_kept_ = true;
+}
+
 void Starting::Open(const proto::View& view, const Registry& registry, Outcomes* out) {
   state_ = State::kOpening;
   call_.Ask(registry.Shards());

@@ -54,11 +54,9 @@ class Starting {
   absl::Status MatchOptimizer(const proto::Job& job, coordinator::Outcomes* out);
 
   // The job continues with values that the shards have kept instead. `kept` is the manifest that a
-  // checkpoint of them would have.
-  void GoOnWith(const proto::Manifest& kept) {
-    resume_ = kept;
-    is_kept_ = true;
-  }
+  // checkpoint of them would have. On arrival it goes on behind what had been given out at the last
+  // checkpoint, though no block may hold all of that: a later checkpoint has the larger number.
+  void GoOnWith(proto::Manifest kept);
   bool is_kept() const { return is_kept_; }
   // The shell has got the values that the job begins with.
   void OnInitialValues() { initial_ = true; }
