@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <vector>
@@ -14,9 +15,35 @@
 namespace rubato {
 
 absl::StatusOr<RecordFile> RecordFile::Open(std::string path, int64_t max_bytes) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
   return RecordFile(std::move(path), fd, max_bytes);
+}
+
+absl::StatusOr<RecordFile> RecordFile::OpenLines(std::string path, int64_t max_bytes) {
+  RUBATO_ASSIGN_OR_RETURN(RecordFile file, Open(std::move(path), max_bytes));
+  RUBATO_RETURN_IF_ERROR(file.CutTornLine());
+  return file;
+}
+
+absl::Status RecordFile::CutTornLine() {
+  const off_t size = lseek(fd_, 0, SEEK_END);
+  off_t end = size;
+  for (char buffer[4096]; end > 0;) {
+    const size_t piece = static_cast<size_t>(std::min<off_t>(end, sizeof buffer));
+    const off_t begin = end - static_cast<off_t>(piece);
+    if (pread(fd_, buffer, piece, begin) != static_cast<ssize_t>(piece)) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+    }
+    const size_t newline = absl::string_view(buffer, piece).rfind('\n');
+    if (newline != absl::string_view::npos) {
+      end = begin + static_cast<off_t>(newline) + 1;
+      break;
+    }
+    end = begin;
+  }
+  if (end >= size || ftruncate(fd_, end) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot repair ", path_));
 }
 
 RecordFile::RecordFile(RecordFile&& other)

@@ -23,6 +23,11 @@ class RecordFile {
   static absl::StatusOr<RecordFile> Open(std::string path,
                                          int64_t max_bytes = std::numeric_limits<int64_t>::max());
 
+  // The same of a file whose records are lines. What a loss of power has left of a last line is cut
+  // off: the next one would continue it.
+  static absl::StatusOr<RecordFile> OpenLines(
+      std::string path, int64_t max_bytes = std::numeric_limits<int64_t>::max());
+
   RecordFile(RecordFile&& other);
   RecordFile& operator=(RecordFile&& other);
   ~RecordFile();
@@ -43,6 +48,8 @@ class RecordFile {
   RecordFile(std::string path, int fd, int64_t max_bytes)
       : path_(std::move(path)), fd_(fd), max_bytes_(max_bytes) {}
 
+  // What is behind the last newline.
+  absl::Status CutTornLine();
   // Begins a new file.
   absl::Status Rotate();
 

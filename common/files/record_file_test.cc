@@ -32,6 +32,21 @@ TEST(RecordFileTest, GoesOnAtTheEnd) {
   EXPECT_EQ(Contents(path), "first\nsecond\n");
 }
 
+// Lines that a loss of power has left, and what may stand behind them.
+TEST(RecordFileTest, ATornLastLineIsCutOff) {
+  const std::string path = testing::TempDir() + "/torn";
+  for (const std::string& torn :
+       {std::string(), std::string("{\"ki"), std::string(5000, '\0'), std::string(4096, 'x')}) {
+    for (const std::string& whole : {std::string(), std::string("first\n")}) {
+      std::ofstream(path, std::ios::binary) << whole << torn;
+      absl::StatusOr<RecordFile> file = RecordFile::OpenLines(path);
+      RUBATO_ASSERT_OK(file);
+      RUBATO_EXPECT_OK(file->Append("next\n"));
+      EXPECT_EQ(Contents(path), whole + "next\n");
+    }
+  }
+}
+
 TEST(RecordFileTest, PiecesMakeOneRecord) {
   const std::string path = testing::TempDir() + "/pieces";
   absl::StatusOr<RecordFile> file = RecordFile::Open(path);

@@ -271,7 +271,7 @@ absl::Status CoordinatorServer::OpenFiles() {
   RUBATO_ASSIGN_OR_RETURN(
       metrics_, MetricsRecorder::Create(folder_, job_.metrics().tensorboard(),
                                         /*goes_on=*/!is_first_term(), absl::Now(), &log_));
-  RUBATO_ASSIGN_OR_RETURN(journal_, RecordFile::Open(folder_.ViewsFile(), kMaxJournal));
+  RUBATO_ASSIGN_OR_RETURN(journal_, RecordFile::OpenLines(folder_.ViewsFile(), kMaxJournal));
   RUBATO_RETURN_IF_ERROR(WriteKeys());
   ConnectionOptions connection = options_.connection;
   if (host_.has_value()) {

@@ -14,7 +14,7 @@ namespace rubato {
 using Json = nlohmann::ordered_json;
 
 absl::StatusOr<MetricsFile> MetricsFile::Create(const std::string& path) {
-  RUBATO_ASSIGN_OR_RETURN(RecordFile file, RecordFile::Open(path));
+  RUBATO_ASSIGN_OR_RETURN(RecordFile file, RecordFile::OpenLines(path));
   return MetricsFile(std::move(file));
 }
 
