@@ -82,8 +82,9 @@ class QuickstartTest : public ClusterTest {
     }
     ASSERT_EQ(eval.size(), 3u);
     for (size_t i = 0; i < eval.size(); ++i) {
-      EXPECT_EQ(Keys(eval[i]), (std::set<std::string>{"kind", "split", "step", "epoch", "samples",
-                                                      "updates", "time", "loss", "accuracy"}));
+      EXPECT_EQ(Keys(eval[i]),
+                (std::set<std::string>{"kind", "split", "step", "epoch", "samples", "updates",
+                                       "due", "time", "loss", "accuracy"}));
       // In sync an epoch's last step is short; on arrival steps are 64 samples each, and a
       // contribution has two of the four micro-batches.
       const int64_t epochs = static_cast<int64_t>(i) + 1;

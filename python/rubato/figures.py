@@ -11,8 +11,8 @@ _ROUNDING = 1e-5  # of a sum of many parts, in float32
 _MOST = 32  # beside loss and accuracy
 _NAME = re.compile("[A-Za-z0-9_]{1,64}")
 # What a line of metrics.jsonl has under names of its own (server/run/figures.cc).
-_FIELDS = frozenset("""kind split mode step epoch samples updates time loss accuracy learning_rate samples_per_second
-staleness pushed_bytes pulled_bytes waiting_seconds communication_hidden""".split())
+_FIELDS = frozenset("""kind split mode step epoch samples updates due time loss accuracy learning_rate
+samples_per_second staleness pushed_bytes pulled_bytes waiting_seconds communication_hidden""".split())
 
 
 class Figures(NamedTuple):

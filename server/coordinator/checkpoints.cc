@@ -132,6 +132,7 @@ proto::Manifest Checkpoints::ManifestOf(const proto::View& view, const Work& wor
   }
   manifest.set_step(work.policy().blocks_in_step() ? snapshots_.step() : work.ledger().next());
   manifest.set_samples(samples);
+  if (manifest.step() >= work.lineage().until()) manifest.set_ends_mode(true);
   manifest.set_samples_per_epoch(view.samples_per_epoch());
   manifest.set_epoch(static_cast<double>(samples) / view.samples_per_epoch());
   manifest.set_origin_unit(view.origin_unit());

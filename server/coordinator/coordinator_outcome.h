@@ -43,6 +43,7 @@ struct Warn {
 struct Journal {
   proto::View view;
   std::string reason;
+  bool goes_back = false;  // the term begins with it, and not with what the shards have kept
 };
 
 // Write the final parameters (version `version` of every block in sync), then Collected.

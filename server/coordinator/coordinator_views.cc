@@ -293,7 +293,8 @@ void Coordinator::KeepCounts() {
 void Coordinator::SendViewToWorkers() {
   if (summary_.residuals_lost.has_value()) lasting_.set_residuals_lost(*summary_.residuals_lost);
   KeepCounts();
-  out_.push_back(Journal{view_, change_.TakeReasons()});
+  const bool goes_back = view_.number() == 1 && !starting_.is_kept();
+  out_.push_back(Journal{view_, change_.TakeReasons(), goes_back});
   for (const proto::Member& member : view_.members()) {
     PeerId id;
     Peer* const worker = registry_.FindWorker({member.rank(), member.incarnation()}, &id);

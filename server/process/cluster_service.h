@@ -47,8 +47,7 @@ class ClusterService : public RawCoordination {
   // None of them may block for long.
   struct Outlets {
     std::function<void(const MetricsLine&)> metrics;
-    // A view is about to hold, because of `reason`.
-    std::function<void(const proto::View& view, const std::string& reason)> journal;
+    std::function<void(const coordinator::Journal&)> journal;
     // Stores the state for the next term, before anybody is answered. May be null.
     std::function<void(const proto::Lasting&)> keep;
     // Keeps what models need to know of the data. May be null.
@@ -156,7 +155,7 @@ class ClusterService : public RawCoordination {
   void Do(const coordinator::Log& log) { log_->Info(log.text); }
   void Do(const coordinator::Warn& warn) { log_->Warning(warn.text); }
   void Do(const MetricsLine& line) { outlets_.metrics(line); }
-  void Do(const coordinator::Journal& journal) { outlets_.journal(journal.view, journal.reason); }
+  void Do(const coordinator::Journal& journal) { outlets_.journal(journal); }
   void Do(const coordinator::Collect& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::Restore& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::SaveValues& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -71,7 +71,7 @@ class ClusterServiceTest : public ::testing::Test {
  protected:
   ClusterServiceTest() {
     outlets_.metrics = [](const MetricsLine&) {};
-    outlets_.journal = [](const proto::View&, const std::string&) {};
+    outlets_.journal = [](const coordinator::Journal&) {};
     outlets_.to_own_shard = [](const proto::CoordinatorMessage&) {};
   }
 

@@ -325,8 +325,12 @@ ClusterService::Outlets CoordinatorServer::Outlets() {
       state->clear_terms_in_vain();
     });
   };
-  outlets.journal = [this](const proto::View& view, const std::string& reason) {
-    OnView(view, reason);
+  outlets.journal = [this](const coordinator::Journal& journal) {
+    // The job's files know what the terms before have tested.
+    if (journal.goes_back) {
+      files_->GoBack(begin_.resume.has_value() ? begin_.resume->step() : 0);
+    }
+    OnView(journal.view, journal.reason);
   };
   outlets.keep = [this](const proto::Lasting& lasting) {
     KeepState([&](proto::RunState* state) {

@@ -101,6 +101,64 @@ TEST(KeptCheckpointsTest, WhatIsStillToBeEvaluatedIsKept) {
   EXPECT_THAT(kept.Expire(settings), ElementsAre("b"));
 }
 
+// Tests run beside each other: that of the first checkpoint is told last.
+TEST(KeptCheckpointsTest, AnEvaluationMayComeAfterLaterOnes) {
+  const proto::Checkpoint settings = KeepBest(1, proto::KeepBest::MODE_MAX);
+  KeptCheckpoints kept;
+  kept.Add({"a", 10, 10});
+  kept.Add({"b", 20, 20});
+  kept.OnEvaluation(20, 2);
+  kept.Add({"c", 30, 30});
+  kept.OnEvaluation(30, 1);
+  EXPECT_THAT(kept.Expire(settings), IsEmpty());
+  kept.OnEvaluation(10, 3);
+  EXPECT_THAT(kept.Expire(settings), ElementsAre("b"));
+  EXPECT_EQ(kept.best(settings.keep_best())->path, "a");
+}
+
+TEST(KeptCheckpointsTest, WhoseEvaluationIsNeverToldIsKeptNoLongerThanOthersMayBeUnderWay) {
+  const proto::Checkpoint settings = KeepBest(1, proto::KeepBest::MODE_MAX);
+  KeptCheckpoints kept;
+  kept.OnEvaluation(5, 1);
+  kept.Add({"a", 10, 10});
+  kept.Add({"b", 11, 11});
+  std::vector<std::string> expired;
+  for (int step = 12; step < 40 && expired.empty(); ++step) {
+    kept.OnEvaluation(step, step);
+    kept.Add({std::to_string(step), step, step});
+    if (const auto more = kept.Expire(settings); step == 27) expired = more;
+  }
+  EXPECT_THAT(expired, ElementsAre("a", "b", "26"));
+}
+
+// The parameters of the end are tested when their checkpoint is there.
+TEST(KeptCheckpointsTest, ThatOfTheEndWaitsForItsOwnEvaluation) {
+  const proto::Checkpoint settings = KeepBest(1, proto::KeepBest::MODE_MAX);
+  for (const double end : {1, 4}) {
+    KeptCheckpoints kept;
+    kept.Add({"a", 10, 10});
+    kept.OnEvaluation(10, 2);
+    kept.OnEvaluation(20, 3);
+    kept.Add({"end", 25, 20, /*is_flushed=*/false, /*is_of_end=*/true});
+    EXPECT_THAT(kept.Expire(settings), IsEmpty()) << "it may turn out to be worse";
+    EXPECT_EQ(kept.best(settings.keep_best())->path, "end") << "by the last test before it";
+    kept.OnEvaluation(25, end);
+    EXPECT_EQ(kept.best(settings.keep_best())->path, end > 2 ? "end" : "a");
+  }
+}
+
+TEST(KeptCheckpointsTest, WhatWasEvaluatedInVainIsForgotten) {
+  const proto::Checkpoint settings = KeepBest(1, proto::KeepBest::MODE_MAX);
+  KeptCheckpoints kept;
+  kept.Add({"a", 10, 10});
+  kept.OnEvaluation(10, 1);
+  kept.OnEvaluation(20, 3);
+  kept.GoBack(10);
+  kept.Add({"b", 25, 20});
+  EXPECT_EQ(kept.best(settings.keep_best())->path, "a");
+  EXPECT_THAT(kept.Expire(settings), IsEmpty());
+}
+
 // A script may tell other metrics, or none.
 TEST(KeptCheckpointsTest, WhereTheMetricIsNeverToldFewArePending) {
   for (const bool tells : {false, true}) {

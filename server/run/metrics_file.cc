@@ -35,6 +35,19 @@ std::string ToJson(const MetricsLine& line) {
 
 bool IsEvaluation(absl::string_view line) { return absl::StrContains(line, R"("kind":"eval")"); }
 
+std::optional<WrittenEvaluation> EvaluationIn(absl::string_view line, absl::string_view metric) {
+  if (!IsEvaluation(line)) return std::nullopt;
+  const auto json = ParseJson(line);
+  if (!json.is_object() || TextAt(json, "kind") != "eval" || !json.contains("due")) {
+    return std::nullopt;
+  }
+  const auto value = json.find(std::string(FigureOf(metric)));
+  const bool is_told = value != json.end() && value->is_number();
+  return WrittenEvaluation{
+      static_cast<int64_t>(NumberAt(json, "due")),
+      is_told ? value->get<double>() : std::numeric_limits<double>::quiet_NaN()};
+}
+
 std::string ToJson(const Summary& summary, const std::string& digest,
                    const std::optional<BestCheckpoint>& best) {
   Json json;

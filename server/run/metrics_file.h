@@ -2,6 +2,7 @@
 #ifndef RUBATO_SERVER_RUN_METRICS_FILE_H_
 #define RUBATO_SERVER_RUN_METRICS_FILE_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,7 +19,7 @@ namespace rubato {
 // there only where the loss takes labels.
 class MetricsFile {
  public:
-  // Makes the file. The error names it.
+  // Makes the file, or goes on with it (RecordFile::OpenLines). The error names it.
   static absl::StatusOr<MetricsFile> Create(const std::string& path);
 
   // Errors as RecordFile: the file stays valid.
@@ -34,6 +35,13 @@ class MetricsFile {
 std::string ToJson(const MetricsLine& line);
 // Whether such a line is of a test beside the training: sooner known than by parsing it.
 bool IsEvaluation(absl::string_view line);
+// What it tells then of a metric such as "eval/f1": when the test was due (MetricsLine), and NaN
+// where it tells no number. Nothing of other lines, and of what is no line.
+struct WrittenEvaluation {
+  int64_t due;
+  double value;
+};
+std::optional<WrittenEvaluation> EvaluationIn(absl::string_view line, absl::string_view metric);
 
 // What checkpoint.keep_best has kept.
 struct BestCheckpoint {

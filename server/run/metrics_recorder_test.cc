@@ -68,10 +68,11 @@ TEST(MetricsRecorderTest, TestsBesideTheTrainingAndAtItsEndHaveNamesOfTheirOwn) 
   line.kind = MetricsLine::Kind::kEval;
   line.split = "validation";
   line.unit = 7;
+  line.due = 6;
   line.accuracy = 0.5;
   EXPECT_EQ(ToJson(line),
             "{\"kind\":\"eval\",\"split\":\"validation\",\"step\":0,\"epoch\":0.0,"
-            "\"samples\":0,\"updates\":7,\"time\":0.0,\"loss\":0.0,\"accuracy\":0.5}");
+            "\"samples\":0,\"updates\":7,\"due\":6,\"time\":0.0,\"loss\":0.0,\"accuracy\":0.5}");
   line.kind = MetricsLine::Kind::kTest;
   EXPECT_THAT(ToJson(line), AllOf(HasSubstr("\"kind\":\"test\""), Not(HasSubstr("split"))));
 }

@@ -62,23 +62,6 @@ std::string PartsFolder(const RunFolder& folder) {
                          kPartsPrefix, DrawEntropy(), DrawEntropy(), BootId());
 }
 
-// What metrics.jsonl tells as this metric of tests beside the training, by the samples trained
-// before them; NaN where it tells no number.
-std::map<int64_t, double> TestsOf(const RunFolder& folder, absl::string_view metric) {
-  std::map<int64_t, double> tests;
-  const std::string name(FigureOf(metric));
-  if (name.empty()) return tests;
-  ForEachLine(folder.MetricsFile(), [&](absl::string_view line) {
-    if (!IsEvaluation(line)) return;
-    const auto json = ParseJson(line);
-    if (!json.is_object() || TextAt(json, "kind") != "eval") return;
-    const auto value = json.find(name);
-    tests[static_cast<int64_t>(NumberAt(json, "samples"))] =
-        value != json.end() && value->is_number() ? value->get<double>() : kNaN;
-  }).IgnoreError();
-  return tests;
-}
-
 }  // namespace
 
 RunFiles::RunFiles(const proto::Job& job, std::string job_digest,
@@ -205,24 +188,25 @@ void RunFiles::GiveUp() {
   gives_up_ = true;
 }
 
-int64_t RunFiles::EvaluationBefore(const proto::Manifest& manifest) const {
-  const int64_t n = manifest.samples_per_epoch();
-  const proto::Mode mode = FromManifest(manifest.mode());
-  return Recurrence(job_.evaluation().every(), job_, n)
-      .Last(ScheduleOf(job_, mode, n, manifest.origin_unit(), manifest.origin_samples()), mode,
-            manifest.step());
-}
-
 void RunFiles::KeepWritten() {
-  const std::map<int64_t, double> tests = TestsOf(folder_, job_.checkpoint().keep_best().metric());
   MonotonicLock lock(&mutex_);
   for (const std::string& path : ListCheckpoints(folder_.CheckpointFolder())) {
     const absl::StatusOr<proto::Manifest> manifest = ReadManifest(path);
     if (!manifest.ok()) continue;  // nobody's to remove
-    kept_.Add({path, manifest->step(), /*due=*/0});
-    const auto after = tests.upper_bound(manifest->samples());
-    if (after != tests.begin()) kept_.OnEvaluation(manifest->step(), std::prev(after)->second);
+    kept_.Add(KeptCheckpoints::EntryOf(job_, path, *manifest));
   }
+  const std::string& metric = job_.checkpoint().keep_best().metric();
+  if (metric.empty()) return;
+  ForEachLine(folder_.MetricsFile(), [&](absl::string_view line) {
+    mutex_.AssertHeld();
+    const std::optional<WrittenEvaluation> test = EvaluationIn(line, metric);
+    if (test.has_value()) kept_.OnEvaluation(test->due, test->value);
+  }).IgnoreError();
+}
+
+void RunFiles::GoBack(int64_t step) {
+  MonotonicLock lock(&mutex_);
+  kept_.GoBack(step);
 }
 
 void RunFiles::MakePartsFolder() const {
@@ -289,7 +273,7 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   RUBATO_RETURN_IF_ERROR(path.status());
   {
     MonotonicLock lock(&mutex_);
-    kept_.Add({*path, manifest.step(), EvaluationBefore(manifest)});
+    kept_.Add(KeptCheckpoints::EntryOf(job_, *path, manifest));
   }
   unflushed_ = *path;
   if (unseen.empty()) recyclable_[*path] = MonotonicNow();

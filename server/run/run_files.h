@@ -58,6 +58,8 @@ class RunFiles {
   // For a run that continues: treats the checkpoints in the folder as written by this object, with
   // their evaluations from metrics.jsonl.
   void KeepWritten() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The job goes back to this step of it, and not on with what the shards have.
+  void GoBack(int64_t step) ABSL_LOCKS_EXCLUDED(mutex_);
   // Where shards that see it write their parts of snapshots: see proto::Snapshot.
   const std::string& parts_folder() const { return parts_folder_; }
   // Before the first snapshot. A warning if it cannot be made: then shards write no parts.
@@ -132,8 +134,6 @@ class RunFiles {
   void WarnOfNone(const MetricsLine& line, absl::string_view key, const std::string& metric)
       ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<BestCheckpoint> Best() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The last unit up to the checkpoint's step after which the parameters are evaluated.
-  int64_t EvaluationBefore(const proto::Manifest& manifest) const;
   const proto::Job job_;
   const std::string job_digest_;
   const ConnectionOptions connection_;

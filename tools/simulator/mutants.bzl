@@ -443,6 +443,14 @@ MUTANTS = {
         "if (!is_new && asked_.count(unit) == 0) return false;",
         "if (!is_new || unit % 2 == 1) return false;",
     ]),
+    "end_is_not_waited_for": ("//server/run:kept_checkpoints.cc", "best", [
+        "entry.is_of_end ? entry.step : entry.due;\n  if",
+        "entry.due;\n  if",
+    ]),
+    "best_is_not_kept": ("//server/run:kept_checkpoints.cc", "best", [
+        "if (best.has_value()) candidates.insert(best->path);\n",
+        "",
+    ]),
     "end_of_a_test_told_again": ("//server/coordinator:coordinator_peers.cc", "due", [
         "evaluations_->IsTold(evaluation.unit());",
         "false;",
@@ -488,6 +496,7 @@ def mutants_of_simulations():
                 "//common/consistency:policy",
                 "//common/wire:stream_core",
                 "//server/coordinator:coordinator",
+                "//server/run:kept_checkpoints",
                 "//server/shard:shard_protocol",
                 "//tools/bazel:gtest_main",
                 "//worker/session:pulled_blocks",

@@ -56,6 +56,10 @@ std::string Scenario::ToString() const {
   if (job.checkpoint_seconds > 0) {
     absl::StrAppend(&text, "; checkpoints every ", job.checkpoint_seconds, " s");
   }
+  if (job.keep_best.has_value()) {
+    absl::StrAppend(&text, "; keeps the last ", job.keep_last, " and the ",
+                    *job.keep_best == proto::KeepBest::MODE_MAX ? "most" : "least", " accurate");
+  }
   if (disk_is_full) absl::StrAppend(&text, "; its disk is full now and then");
   if (disk_stands_still) absl::StrAppend(&text, "; its disk stands still now and then");
   if (job.max_restarts > 0) absl::StrAppend(&text, "; servers come back");

@@ -366,6 +366,15 @@ void DrawEvery(Scenario* scenario) {
   scenario->job.evaluate_every.said = OneOf(&random, kSaid);
 }
 
+// In every second seed the best checkpoint is kept.
+void DrawKeepBest(Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "keep best"));
+  if (random.Below(2) == 0) return;
+  constexpr proto::KeepBest::Mode kBest[] = {proto::KeepBest::MODE_MIN, proto::KeepBest::MODE_MAX};
+  scenario->job.keep_best = OneOf(&random, kBest);
+  scenario->job.keep_last = 1 + static_cast<int>(random.Below(3));
+}
+
 // Some jobs push top-k, where it may be.
 void DrawTopK(Scenario* scenario) {
   SmallJob& job = scenario->job;
@@ -473,6 +482,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawDisk(&scenario);
   DrawEvery(&scenario);
   DrawTopK(&scenario);
+  DrawKeepBest(&scenario);
   scenario.begins_from_file =
       !job.gives_values && RandomStream(Key(seed, "begins from")).Below(4) == 0;
   scenario.continues = RandomStream(Key(seed, "continues")).Below(4) != 0;

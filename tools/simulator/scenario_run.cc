@@ -209,6 +209,7 @@ absl::Status Judge::CheckWhole() const {
   }
   RUBATO_RETURN_IF_ERROR(watch_.CheckDue());
   RUBATO_RETURN_IF_ERROR(watch_.CheckMetrics());
+  RUBATO_RETURN_IF_ERROR(watch_.CheckBest());
   RUBATO_RETURN_IF_ERROR(watch_.CheckResiduals());
   return watch_.CheckResumable();
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "common/base/bytes.h"
+#include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/space/modes.h"
 #include "server/run/journal.h"
@@ -32,6 +33,7 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
                   setting->non_finite_in),
       non_finite_in_(setting->non_finite_in),
       liveness_(kDrawnLease, kDrawnStallTimeout, bound_.view_time()) {
+  if (scenario.job.keep_best.has_value()) folder_.emplace(setting->job);
   initial_ = setting->initial_symbols;
   if (!initial_.empty()) invariants_.OnInitialValues(initial_);
   setting->observer = this;
@@ -204,6 +206,13 @@ absl::Status ScenarioWatch::CheckMetrics() const {
                       told_, summary.samples));
 }
 
+absl::Status ScenarioWatch::CheckBest() const {
+  if (!folder_.has_value()) return absl::OkStatus();
+  RUBATO_RETURN_IF_ERROR(folder_->CheckTruth());
+  // Where a signal has ended it, there is no test of the end.
+  return signals_ > 0 ? absl::OkStatus() : folder_->CheckBest();
+}
+
 void ScenarioWatch::OnView(const proto::View& view, SimTime now) {
   CountResiduals(view);
   if (view.number() == 1) {
@@ -319,6 +328,10 @@ absl::Status ScenarioWatch::CheckResumable() const {
 
 void ScenarioWatch::BeginTerm(const proto::RunState& state) {
   OnFlush();
+  if (folder_.has_value()) {
+    Violated(folder_->OnTerm(newest_.has_value() ? std::make_optional(newest_->manifest.step())
+                                                 : std::nullopt));
+  }
   recurring_.OnTerm();
   samples_before_ = state.samples();
   told_ = 0;
@@ -362,6 +375,9 @@ void ScenarioWatch::OnInitialValues(const std::vector<float>& values) {
 }
 
 void ScenarioWatch::OnPowerLoss() {
+  if (folder_.has_value()) {
+    folder_->OnPowerLoss(Key(scenario_.seed, "power", static_cast<uint64_t>(deaths_)));
+  }
   has_lost_power_ = knows_less_ = true;
   newest_ = flushed_.newest;
   newest_is_of_term_ = false;
@@ -413,6 +429,9 @@ void ScenarioWatch::OnFirstView() {
     });
   } else {
     CheckGoesBack();
+    if (folder_.has_value()) {
+      folder_->GoBack(newest_.has_value() ? newest_->manifest.step() : 0);
+    }
     const int64_t kept = newest_.has_value() ? newest_->manifest.samples() : 0;
     rolled_back_ += std::max<int64_t>(0, samples_before_ - kept);
     if (newest_.has_value()) {
@@ -463,6 +482,7 @@ void ScenarioWatch::OnMetrics(const MetricsLine& line) {
     told_ = line.samples;
     has_trained_ = true;
   }
+  if (folder_.has_value()) folder_->OnLine(line);
   if (line.kind != MetricsLine::Kind::kEval) return;
   if (line.loss != TestLoss(line.due) && violated_.ok()) {
     violated_ = absl::InternalError(
@@ -500,6 +520,7 @@ absl::StatusOr<std::string> ScenarioWatch::OnCheckpoint(uint32_t snapshot,
   }
   flushed_.newest = std::exchange(newest_, last);
   newest_is_of_term_ = true;
+  if (folder_.has_value()) folder_->OnCheckpoint(manifest);
   return "a checkpoint";
 }
 

@@ -15,6 +15,7 @@
 #include "proto/run_state.pb.h"
 #include "tools/simulator/finish_bound.h"
 #include "tools/simulator/invariants.h"
+#include "tools/simulator/kept_folder.h"
 #include "tools/simulator/liveness.h"
 #include "tools/simulator/recurring.h"
 #include "tools/simulator/scenario.h"
@@ -83,6 +84,8 @@ class ScenarioWatch : private Observer {
   // At the end: of what recurs, of lines of metrics, and of what was lost with workers.
   absl::Status CheckDue() const;
   absl::Status CheckMetrics() const;
+  // That the best checkpoint is there, of a job that has ended well, and what is told of it true.
+  absl::Status CheckBest() const;
   absl::Status CheckResiduals() const;
   // How much of the time that the job had after the last fault it took.
   double share_of_bound() const;
@@ -161,6 +164,7 @@ class ScenarioWatch : private Observer {
   bool is_stopped_ = false;           // in the term, or before it
   Liveness liveness_;
   Recurring recurring_{scenario_, invariants_};
+  std::optional<KeptFolder> folder_;  // of a job that keeps the best checkpoint
   Simulation* simulation_ = nullptr;
   std::vector<Struck> struck_;
   std::optional<Fatal> fatal_;

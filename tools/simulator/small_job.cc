@@ -56,6 +56,11 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   if (small.checkpoint_seconds > 0) {
     job.mutable_checkpoint()->mutable_every()->set_time(small.checkpoint_seconds);
   }
+  if (small.keep_last > 0) job.mutable_checkpoint()->set_keep_last(small.keep_last);
+  if (small.keep_best.has_value()) {
+    job.mutable_checkpoint()->mutable_keep_best()->set_metric("eval/accuracy");
+    job.mutable_checkpoint()->mutable_keep_best()->set_mode(*small.keep_best);
+  }
   if (small.evaluate_every.steps > 0) {
     *job.mutable_evaluation()->mutable_every() = PointOf(small, small.evaluate_every);
   }

@@ -3,6 +3,7 @@
 #define RUBATO_TOOLS_SIMULATOR_SMALL_JOB_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/space/modes.h"
@@ -57,8 +58,11 @@ struct SmallJob {
   double clip_grad_norm = 0;      // 0: none
   Every checkpoint_every;         // 0: only at the end
   double checkpoint_seconds = 0;  // in place of steps: checkpoint.every.time
-  Every evaluate_every;           // 0: each epoch
-  bool top_k = false;             // wire.push
+  int keep_last = 0;              // checkpoint.keep_last; 0: as many as by default
+  // checkpoint.keep_best, by the accuracy of tests; none: no more than that.
+  std::optional<proto::KeepBest::Mode> keep_best;
+  Every evaluate_every;  // 0: each epoch
+  bool top_k = false;    // wire.push
   uint64_t seed = 0;
 };
 

@@ -47,6 +47,11 @@ inline uint64_t SumSymbol(uint64_t a, uint64_t b) { return Mix((a + b) ^ Mix(a ^
 // What a test of parameters that have seen `unit` units shows: it falls.
 inline double TestLoss(int64_t unit) { return 1 / (1 + static_cast<double>(unit)); }
 
+// Likewise, what share of its predictions is correct: it goes up and down.
+inline double TestAccuracy(uint64_t seed, int64_t unit) {
+  return static_cast<double>(Key(seed, "accuracy", static_cast<uint64_t>(unit)) % 1000) / 1000;
+}
+
 // Whether floats in place of this gradient would be finite, in a job in which one of `one_in`
 // gradients is not; 0: none.
 inline bool IsFinite(uint64_t gradient, uint64_t one_in) {

@@ -90,6 +90,7 @@ class SymbolicWorker : public WorkerModel {
       result.set_unit(unit);
       result.set_loss_sum(TestLoss(unit));
       result.set_samples(1);
+      result.set_correct(TestAccuracy(seed_, unit));
       if (is_script_) result.set_judged(1);
     }
     results.back().set_is_final(is_final);
