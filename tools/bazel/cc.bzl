@@ -5,6 +5,8 @@ bring them too: then `messages = True` spares parsing them. Tests have the same 
 package.
 """
 
+load("@compiler//:options.bzl", "PRECOMPILED_COPTS")
+
 # Tests are compiled without optimisation (.bazelrc).
 TEST_COPTS = [
     "-O0",
@@ -18,7 +20,11 @@ _WITHOUT_MESSAGES = ["common/base", "common/frames", "common/wire", "tensor"]
 def _options(header):
     return select({
         "//tools/bazel:plain_headers": [],
-        "//conditions:default": ["-Winvalid-pch", "-include", "$(BINDIR)/tools/bazel/%s.h" % header],
+        "//conditions:default": PRECOMPILED_COPTS + [
+            "-Winvalid-pch",
+            "-include",
+            "$(BINDIR)/tools/bazel/%s.h" % header,
+        ],
     })
 
 def _deps(header):

@@ -1,5 +1,6 @@
 """A header that is parsed once: sources that include it need the same options of the compiler."""
 
+load("@compiler//:options.bzl", "PRECOMPILED_COPTS")
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
@@ -24,7 +25,8 @@ def _precompiled_header_impl(ctx):
         source_file = ctx.file.src.path,
         output_file = compiled.path,
         quote_include_directories = deps.quote_includes,
-        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts,
+        user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts +
+                             PRECOMPILED_COPTS + ctx.attr.copts,
     )
     command = cc_common.get_memory_inefficient_command_line(
         feature_configuration = features,
