@@ -108,8 +108,9 @@ int ServeBenchShard(const BenchShard& bench) {
       [&data](grpc::ServerBuilder* builder) { data.Register(builder); });
   RUBATO_CHECK(listener.ok());
   DataService::Callbacks callbacks;
-  callbacks.on_frame = [&shard](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
-    return shard.Handle(shard_event::Arrival{stream, frame, values});
+  callbacks.on_frame = [&shard](uint64_t stream, const Frame& frame,
+                                const ReceivedValues& payload) {
+    return shard.Handle(shard_event::Arrival{stream, frame, payload});
   };
   callbacks.on_gone = [&shard](uint64_t stream) {
     shard.Handle(shard_event::StreamGone{stream}).IgnoreError();

@@ -118,7 +118,7 @@ inline Case Read(const Golden& golden, const std::string& name) {
     }
     EXPECT_EQ(golden.Shape(absl::StrCat(name, "/", parameter.name())), expected);
     for (const auto& [prefix, values] :
-         {std::make_pair("/", &call.parameters), std::make_pair("/d:", &call.dparameters)}) {
+         {std::pair("/", &call.parameters), std::pair("/d:", &call.dparameters)}) {
       const std::vector<double> v =
           golden.Values<double>(absl::StrCat(name, prefix, parameter.name()));
       values->insert(values->end(), v.begin(), v.end());

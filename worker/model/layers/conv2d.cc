@@ -30,8 +30,8 @@ absl::StatusOr<std::unique_ptr<Layer>> Conv2dLayer::Create(const proto::Conv2d& 
       WindowOver(input_shape, config.kernel_size(), config.stride(), config.padding());
   if (!window.ok()) return window.status();
   const Convolution convolution = {*window, input_shape[0], config.out_channels(), config.groups()};
-  for (const auto& [what, channels] : {std::make_pair("input's channels, ", input_shape[0]),
-                                       std::make_pair("out_channels, ", config.out_channels())}) {
+  for (const auto& [what, channels] : {std::pair("input's channels, ", input_shape[0]),
+                                       std::pair("out_channels, ", config.out_channels())}) {
     if (channels % config.groups() != 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           "groups: found ", config.groups(), "; expected a divisor of the ", what, channels));

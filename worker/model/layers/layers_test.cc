@@ -102,8 +102,8 @@ TEST(Layers, AgreeWithPyTorch) {
     RUBATO_ASSERT_OK(layer);
     Call<double> expected;
     for (const proto::Parameter& parameter : (*layer)->parameters()) {
-      for (const auto& [prefix, values] : {std::make_pair(".", &expected.parameters),
-                                           std::make_pair(".d", &expected.dparameters)}) {
+      for (const auto& [prefix, values] :
+           {std::pair(".", &expected.parameters), std::pair(".d", &expected.dparameters)}) {
         const std::string tensor = absl::StrCat(name, prefix, parameter.name());
         EXPECT_EQ(golden.Shape(tensor),
                   std::vector<int64_t>(parameter.shape().begin(), parameter.shape().end()));

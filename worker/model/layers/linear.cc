@@ -41,8 +41,8 @@ absl::StatusOr<std::unique_ptr<Layer>> LinearLayer::Create(const proto::Linear& 
                      "; expected one dimension: put flatten before it"));
   }
   const int64_t in = input_shape.back();
-  for (const auto& [what, features] : {std::make_pair("input features", in),
-                                       std::make_pair("out_features", config.out_features())}) {
+  for (const auto& [what, features] :
+       {std::pair("input features", in), std::pair("out_features", config.out_features())}) {
     if (features < 1 || features > kMaxFeatures) {
       return absl::InvalidArgumentError(
           absl::StrCat(what, ": found ", features, "; expected 1 to ", kMaxFeatures));
