@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/hmac.h"
@@ -58,7 +59,12 @@ absl::StatusOr<JobKey> JobKey::Parse(absl::string_view text) {
   for (const char digit : digits) {
     if (!absl::ascii_isxdigit(static_cast<unsigned char>(digit))) return NoKey();
   }
-  std::string bytes = absl::HexStringToBytes(digits);
+  std::string bytes;
+  for (size_t i = 0; i < digits.size(); i += 2) {
+    uint32_t byte = 0;
+    if (!absl::SimpleHexAtoi(digits.substr(i, 2), &byte)) return NoKey();
+    bytes.push_back(static_cast<char>(byte));
+  }
   if (name == kSecret) return JobKey(std::nullopt, std::move(bytes));
   for (const Role role : kRoles) {
     if (name == RoleName(role)) return JobKey(role, std::move(bytes));
