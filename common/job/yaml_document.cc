@@ -83,7 +83,8 @@ std::string Explain(const std::string& message) {
       {"the referenced anchor is not defined", "found an alias (*) without its anchor (&)"},
   };
   for (const auto& known : kExplanations) {
-    if (message == known.message) return known.explanation;
+    // yaml-cpp 0.8 adds the anchor's name.
+    if (absl::StartsWith(message, known.message)) return known.explanation;
   }
   return absl::Utf8SafeCEscape(message);  // it may repeat what it met
 }
