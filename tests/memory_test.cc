@@ -26,8 +26,9 @@ constexpr char kLarge[] =
     "model={layers: [flatten, linear: {out_features: 2500}, relu, linear: {out_features: 4200}, "
     "relu, linear: {out_features: 10}]}";
 
-// What libraries map and keep differs so much from one machine to another.
-constexpr double kLibrariesMb = 8;
+// What libraries map and keep differs so much from one machine to another. A worker has 5 MB more
+// of Debian 13's (3 of them oneDNN's code) than of Debian 12's, where the prediction was measured.
+constexpr double kLibrariesMb = 12;
 
 // Few parameters, and many values computed from many samples at a time.
 constexpr char kConvolutions[] = "model={preset: cnn, padding: 1}";
