@@ -306,7 +306,7 @@ class ConvergenceTest(unittest.TestCase):
                                     "--dry-run", *more],
                                    text=True, capture_output=True, check=False)
             if name.startswith("fashion_mnist") and data is None:
-                self.assertIn("is no folder, expected one with IDX files", study.stderr)
+                self.assertIn("no such folder, expected one with IDX files", study.stderr)
                 continue
             self.assertEqual(study.returncode, 0, study.stderr)
             if name == "straggler.yaml":  # longer than the network's latencies
