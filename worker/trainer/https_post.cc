@@ -8,7 +8,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -50,11 +54,23 @@ absl::Status Failed(const std::string& url) {
 struct Peer {
   SSL_CTX* context;
   const char* host;
+  std::string answer;  // its beginning
 };
+
+// Called by the library for what it does with a connection: it does not tell the status itself.
+long KeepAnswer(BIO* bio, int what, const char* data, size_t, int, long,  // NOLINT(runtime/int)
+                int result, size_t* size) {
+  constexpr size_t kLine = 80;
+  std::string& answer = reinterpret_cast<Peer*>(BIO_get_callback_arg(bio))->answer;
+  if (what == (BIO_CB_READ | BIO_CB_RETURN) && result > 0 && answer.size() < kLine) {
+    answer.append(data, std::min(*size, kLine - answer.size()));
+  }
+  return result;
+}
 
 // Called by the library when it has connected, and before it disconnects.
 BIO* AddTls(BIO* bio, void* argument, int connects, int /*is_good*/) {
-  const auto& peer = *static_cast<const Peer*>(argument);
+  auto& peer = *static_cast<Peer*>(argument);
   if (connects == 0) {
     BIO* const plain = BIO_pop(bio);
     BIO_free(bio);
@@ -70,6 +86,8 @@ BIO* AddTls(BIO* bio, void* argument, int connects, int /*is_good*/) {
     BIO_free(with_tls);
     return nullptr;
   }
+  BIO_set_callback_ex(with_tls, KeepAnswer);
+  BIO_set_callback_arg(with_tls, reinterpret_cast<char*>(&peer));
   return BIO_push(with_tls, bio);
 }
 
@@ -100,14 +118,21 @@ absl::Status HttpsPost(const std::string& url, const std::string& ca_file, const
   X509V3_add_value("Authorization", absl::StrCat("Bearer ", token).c_str(), &headers);
   const Headers own_headers(headers);
   const Bio request(BIO_new_mem_buf(body.data(), static_cast<int>(body.size())));
-  Peer peer{context.get(), host};
+  Peer peer{context.get(), host, /*answer=*/""};
   const Bio answer(OSSL_HTTP_transfer(
       // The environment's proxy would have to be asked for a tunnel first, and the trainer is near.
       /*prctx=*/nullptr, host, port, path, is_tls, /*proxy=*/"", /*no_proxy=*/nullptr,
       /*bio=*/nullptr, /*rbio=*/nullptr, AddTls, &peer, /*buf_size=*/0, headers, "application/json",
       request.get(), /*expected_content_type=*/nullptr, /*expect_asn1=*/0,
       /*max_resp_len=*/0, patience_seconds, /*keep_alive=*/0));
-  return answer != nullptr ? absl::OkStatus() : Failed(url);
+  if (answer == nullptr) return Failed(url);
+  // OpenSSL 3.0 fails itself, 3.5 hands out what comes with a refusal.
+  const std::string line = peer.answer.substr(0, peer.answer.find_first_of("\r\n"));
+  if (!absl::StartsWith(line, "HTTP/1.1 200") && !absl::StartsWith(line, "HTTP/1.0 200")) {
+    return absl::UnavailableError(
+        absl::StrCat(url, ": found \"", absl::CHexEscape(line), "\", expected HTTP's code 200"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace rubato
