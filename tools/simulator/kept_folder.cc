@@ -71,6 +71,7 @@ void KeptFolder::OnCheckpoint(const proto::Manifest& manifest) {
 absl::Status KeptFolder::OnTerm(std::optional<int64_t> step) {
   Open();
   kept_ = {};
+  knows_vain_ = true;
   for (const auto& [at, manifest] : there_) {
     kept_.Add(KeptCheckpoints::EntryOf(job_, PathOf(at), manifest));
   }
@@ -92,7 +93,10 @@ absl::Status KeptFolder::OnTerm(std::optional<int64_t> step) {
 
 void KeptFolder::GoBack(int64_t step) {
   kept_.GoBack(step);
-  tests_.erase(tests_.upper_bound(step), tests_.end());
+  knows_vain_ = false;
+  for (auto test = tests_.upper_bound(step); test != tests_.end(); test = tests_.erase(test)) {
+    vain_.insert_or_assign(test->first, test->second);
+  }
   written_.erase(written_.upper_bound(step), written_.end());
 }
 
@@ -100,8 +104,10 @@ void KeptFolder::OnPowerLoss(uint64_t draw) {
   const uint64_t size = fs::file_size(path_);
   const uint64_t cut = begun_at_ + draw % (size - begun_at_ + 1);
   fs::resize_file(path_, cut);
-  for (auto test = tests_.begin(); test != tests_.end();) {
-    test = test->second.end > cut ? tests_.erase(test) : std::next(test);
+  for (std::map<int64_t, Test>* tests : {&tests_, &vain_}) {
+    for (auto test = tests->begin(); test != tests->end();) {
+      test = test->second.end > cut ? tests->erase(test) : std::next(test);
+    }
   }
   if (written_.empty() || written_.rbegin()->second) return;
   there_.erase(written_.rbegin()->first);
@@ -109,8 +115,10 @@ void KeptFolder::OnPowerLoss(uint64_t draw) {
 }
 
 std::optional<double> KeptFolder::ValueOf(int64_t step) const {
-  const auto after = tests_.upper_bound(step);
-  if (after == tests_.begin()) return std::nullopt;
+  std::map<int64_t, Test> known = tests_;
+  if (knows_vain_) known.insert(vain_.begin(), vain_.end());
+  const auto after = known.upper_bound(step);
+  if (after == known.begin()) return std::nullopt;
   return std::prev(after)->second.value;
 }
 
