@@ -118,7 +118,7 @@ MUTANTS_OF_TESTS = {
         "KeptCheckpointsTest.AnEvaluationCountsForTheCheckpointOfItsStep",
         "//server/run:kept_checkpoints_test.cc",
         ["//server/run:kept_checkpoints"],
-        ["candidates.insert(found->path);", ""],
+        ["if (best.has_value()) candidates.insert(best->path);", ""],
     ),
     "reader_waited_for_for_ever": (
         "//server/coordinator:starting.cc",
