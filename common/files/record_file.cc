@@ -14,15 +14,19 @@
 
 namespace rubato {
 
-absl::StatusOr<RecordFile> RecordFile::Open(std::string path, int64_t max_bytes) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+absl::StatusOr<RecordFile> RecordFile::OpenFor(int access, std::string path, int64_t max_bytes) {
+  const int fd = open(path.c_str(), access | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
   return RecordFile(std::move(path), fd, max_bytes);
 }
 
+absl::StatusOr<RecordFile> RecordFile::Open(std::string path, int64_t max_bytes) {
+  return OpenFor(O_WRONLY, std::move(path), max_bytes);
+}
+
 absl::StatusOr<RecordFile> RecordFile::OpenLines(std::string path, int64_t max_bytes) {
-  RUBATO_ASSIGN_OR_RETURN(RecordFile file, Open(std::move(path), max_bytes));
-  RUBATO_RETURN_IF_ERROR(file.CutTornLine());
+  RUBATO_ASSIGN_OR_RETURN(RecordFile file, OpenFor(O_RDWR, std::move(path), max_bytes));
+  file.may_be_torn_ = true;
   return file;
 }
 
@@ -32,8 +36,10 @@ absl::Status RecordFile::CutTornLine() {
   for (char buffer[4096]; end > 0;) {
     const size_t piece = static_cast<size_t>(std::min<off_t>(end, sizeof buffer));
     const off_t begin = end - static_cast<off_t>(piece);
-    if (pread(fd_, buffer, piece, begin) != static_cast<ssize_t>(piece)) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+    const ssize_t read = pread(fd_, buffer, piece, begin);
+    if (read < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
+    if (read != static_cast<ssize_t>(piece)) {
+      return absl::DataLossError(absl::StrCat(path_, " is shorter than it was a moment ago"));
     }
     const size_t newline = absl::string_view(buffer, piece).rfind('\n');
     if (newline != absl::string_view::npos) {
@@ -49,12 +55,14 @@ absl::Status RecordFile::CutTornLine() {
 RecordFile::RecordFile(RecordFile&& other)
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
-      max_bytes_(other.max_bytes_) {}
+      max_bytes_(other.max_bytes_),
+      may_be_torn_(other.may_be_torn_) {}
 
 RecordFile& RecordFile::operator=(RecordFile&& other) {
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
   std::swap(max_bytes_, other.max_bytes_);
+  std::swap(may_be_torn_, other.may_be_torn_);
   return *this;
 }
 
@@ -75,6 +83,8 @@ absl::Status RecordFile::Append(absl::string_view record) {
 }
 
 absl::Status RecordFile::Append(absl::Span<const absl::string_view> pieces) {
+  if (may_be_torn_) RUBATO_RETURN_IF_ERROR(CutTornLine());
+  may_be_torn_ = false;
   std::vector<iovec> vectors;
   ssize_t size = 0;
   for (const absl::string_view piece : pieces) {
@@ -93,6 +103,11 @@ absl::Status RecordFile::Append(absl::Span<const absl::string_view> pieces) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot repair ", path_));
   }
   return absl::ErrnoToStatus(error, absl::StrCat("cannot write ", path_));
+}
+
+absl::Status RecordFile::Flush() {
+  if (fdatasync(fd_) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot flush ", path_));
 }
 
 absl::Status RecordFile::Rotate() {

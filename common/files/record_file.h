@@ -24,7 +24,7 @@ class RecordFile {
                                          int64_t max_bytes = std::numeric_limits<int64_t>::max());
 
   // The same of a file whose records are lines. What a loss of power has left of a last line is cut
-  // off: the next one would continue it.
+  // off before the first record, which would continue it.
   static absl::StatusOr<RecordFile> OpenLines(
       std::string path, int64_t max_bytes = std::numeric_limits<int64_t>::max());
 
@@ -43,10 +43,13 @@ class RecordFile {
   absl::Status Append(absl::string_view record);
   // The same for a record that lies in a few pieces.
   absl::Status Append(absl::Span<const absl::string_view> pieces);
+  // What was appended is on the disk when it returns.
+  absl::Status Flush();
 
  private:
   RecordFile(std::string path, int fd, int64_t max_bytes)
       : path_(std::move(path)), fd_(fd), max_bytes_(max_bytes) {}
+  static absl::StatusOr<RecordFile> OpenFor(int access, std::string path, int64_t max_bytes);
 
   // What is behind the last newline.
   absl::Status CutTornLine();
@@ -56,6 +59,7 @@ class RecordFile {
   std::string path_;
   int fd_;
   int64_t max_bytes_;
+  bool may_be_torn_ = false;  // its last line
 };
 
 }  // namespace rubato

@@ -97,6 +97,7 @@ class CoordinatorTest : public ::testing::Test {
         snapshots_.push_back(write->snapshot);
       } else if (const auto* journal = std::get_if<coordinator::Journal>(&outcome)) {
         journal_.push_back(journal->reason);
+        goes_back_ = goes_back_ || journal->goes_back;
       } else if (const auto* text = std::get_if<coordinator::Answer>(&outcome)) {
         answer = text->text;
       }
@@ -244,6 +245,7 @@ class CoordinatorTest : public ::testing::Test {
   std::unique_ptr<Coordinator> coordinator_;
   std::map<PeerId, std::vector<proto::CoordinatorMessage>> sent_;
   std::vector<std::string> warnings_, logs_, journal_;
+  bool goes_back_ = false;  // as a view in the journal has said
   int64_t units_below_ = 0;
   bool is_shard_silent_ = false;
   std::array<int, 2> busy_{};  // tenths of a second, by rank

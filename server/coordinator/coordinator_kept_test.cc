@@ -84,6 +84,7 @@ class CoordinatorKeptTest : public CoordinatorTest {
             "less with a shorter checkpoint.every");
     EXPECT_EQ(coordinator_->summary().samples_rolled_back, 8 + 16);
     EXPECT_EQ(journal_.back(), "back after: shard 1 is gone");
+    EXPECT_TRUE(goes_back_);
   }
 };
 
@@ -104,6 +105,7 @@ TEST_F(CoordinatorKeptTest, WhatAllHaveKeptGoesOnAndNothingIsRolledBack) {
             "goes on at step 2 after shard 1 is gone; all shards have kept their values, nothing "
             "is trained again; training stood still for 2.2 s");
   EXPECT_EQ(journal_.back(), "goes on after: shard 1 is gone");
+  EXPECT_FALSE(goes_back_);
   EXPECT_EQ(coordinator_->summary().samples_rolled_back, 8);
   EXPECT_EQ(coordinator_->summary().servers_lost, 1);
   EXPECT_EQ(kept_.back().begun_term(), 2u);

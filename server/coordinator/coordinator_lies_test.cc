@@ -64,6 +64,18 @@ TEST_F(LiesTest, AProgressThatNoWorkerCanHaveMade) {
       {"progress.correct", [](auto* m) { m->mutable_progress()->set_correct(0, kNan); }},
       {"progress.judged", [](auto* m) { m->mutable_progress()->add_judged(1); }},
       {"progress.told", [](auto* m) { m->mutable_progress()->add_told(1); }},
+      {"progress.told",
+       [](auto* m) {
+         for (int i = 0; i < m->progress().loss_sum_size(); ++i) {
+           m->mutable_progress()->add_told(kHuge);
+         }
+       }},
+      {"progress.judged",
+       [](auto* m) {
+         for (int i = 0; i < m->progress().loss_sum_size(); ++i) {
+           m->mutable_progress()->add_judged(kHuge);
+         }
+       }},
       {"progress.unit", [](auto* m) { m->mutable_progress()->set_unit(-1); }},
       {"progress.unit", [](auto* m) { m->mutable_progress()->set_unit(kHuge); }},
       {"progress.clock", [](auto* m) { m->mutable_progress()->set_clock(-1); }},

@@ -55,7 +55,7 @@ class Starting {
 
   // The job continues with values that the shards have kept instead. `kept` is the manifest that a
   // checkpoint of them would have. On arrival it goes on behind what had been given out at the last
-  // checkpoint, though no block may hold all of that: a later checkpoint has the larger number.
+  // checkpoint, though no block may hold all of that: a later checkpoint has no smaller number.
   void GoOnWith(proto::Manifest kept);
   bool is_kept() const { return is_kept_; }
   // The shell has got the values that the job begins with.

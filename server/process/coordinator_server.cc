@@ -326,9 +326,10 @@ ClusterService::Outlets CoordinatorServer::Outlets() {
     });
   };
   outlets.journal = [this](const coordinator::Journal& journal) {
-    // The job's files know what the terms before have tested.
-    if (journal.goes_back) {
-      files_->GoBack(begin_.resume.has_value() ? begin_.resume->step() : 0);
+    if (journal.goes_back && !is_first_term()) {
+      const int64_t step = begin_.resume.has_value() ? begin_.resume->step() : 0;
+      files_->GoBack(step);
+      metrics_->GoBack(step);
     }
     OnView(journal.view, journal.reason);
   };

@@ -35,9 +35,9 @@ constexpr Figure kFigures[] = {
      "of a block: in sync steps, on arrival contributions",
      [](const Line& line) -> Value { return line.unit; }},
     {"due", "Due", Unit::kCount, Use::kRecord, kOfTests, kNotLogged, 0,
-     "of tests only: the updates at which it was due; on arrival it may test a few more or fewer",
+     "of `eval` alone: the updates at which it was due; on arrival it may test a few more or fewer",
      [](const Line& line) -> Value {
-       return line.kind == Line::Kind::kTrain ? std::nullopt : Value(line.due);
+       return line.kind == Line::Kind::kEval ? Value(line.due) : std::nullopt;
      }},
     {"time", "Time", Unit::kSeconds, Use::kAxis, kOfTests, kNotLogged, 0,
      "since the start of training, when the last step was computed or the test ended; the line "

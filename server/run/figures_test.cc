@@ -40,8 +40,11 @@ TEST(FiguresTest, ALineTellsWhatItKnows) {
   EXPECT_EQ(std::get<double>(values["waiting_seconds"]), 0.5);
   EXPECT_EQ(std::get<double>(values["communication_hidden"]), 0.75);
   line.kind = MetricsLine::Kind::kTest;
-  EXPECT_EQ(Told(line), (std::set<std::string>{"step", "epoch", "samples", "updates", "due", "time",
+  EXPECT_EQ(Told(line), (std::set<std::string>{"step", "epoch", "samples", "updates", "time",
                                                "loss", "accuracy"}));
+  line.kind = MetricsLine::Kind::kEval;
+  EXPECT_EQ(Told(line).count("due"), 1u);
+  line.kind = MetricsLine::Kind::kTest;
   line.others = {{"f1", 0.25}, {"auc", 2}};
   values.clear();
   ForEachFigure(line, [&](const Figure& figure, Figure::Value value) {

@@ -65,7 +65,7 @@ std::optional<double> KeptCheckpoints::MetricAt(int64_t step) const {
 }
 
 bool KeptCheckpoints::IsPending(const Entry& entry) const {
-  const int64_t due = entry.is_of_end ? entry.step : entry.due;
+  const int64_t due = entry.awaited();
   if (due == 0 || evaluated_.count(due) > 0) return false;
   const auto later = std::distance(evaluated_.upper_bound(due), evaluated_.end());
   return later < static_cast<ptrdiff_t>(kMostPending);
@@ -100,7 +100,7 @@ std::vector<std::string> KeptCheckpoints::Expire(const proto::Checkpoint& settin
     std::vector<std::string> pending;
     for (const Entry& entry : entries_) {
       if (!IsPending(entry)) continue;
-      const int64_t due = entry.is_of_end ? entry.step : entry.due;
+      const int64_t due = entry.awaited();
       // The first after an evaluation is nearest to what it is of.
       if (due > last_due) pending.push_back(entry.path);
       last_due = due;

@@ -22,6 +22,9 @@ class KeptCheckpoints {
     int64_t due = 0;   // the last unit up to that step after which there is an evaluation
     bool is_flushed = false;
     bool is_of_end = false;  // the parameters of that step may be evaluated, too
+
+    // The evaluation that says most of it.
+    int64_t awaited() const { return is_of_end ? step : due; }
   };
   // Of a checkpoint with that manifest, which is not flushed.
   static Entry EntryOf(const proto::Job& job, std::string path, const proto::Manifest& manifest);

@@ -7,15 +7,28 @@
 
 #include "absl/strings/match.h"
 #include "common/base/json.h"
+#include "common/base/max_count.h"
 #include "common/base/status.h"
 
 namespace rubato {
 
 using Json = nlohmann::ordered_json;
 
+namespace {
+
+constexpr char kBack[] = "back";
+
+}  // namespace
+
 absl::StatusOr<MetricsFile> MetricsFile::Create(const std::string& path) {
   RUBATO_ASSIGN_OR_RETURN(RecordFile file, RecordFile::OpenLines(path));
   return MetricsFile(std::move(file));
+}
+
+absl::Status MetricsFile::GoBack(int64_t updates) {
+  const Json json = {{"kind", kBack}, {"updates", updates}};
+  RUBATO_RETURN_IF_ERROR(file_.Append(JsonText(json) + "\n"));
+  return file_.Flush();
 }
 
 absl::Status MetricsFile::Append(const MetricsLine& line) {
@@ -36,15 +49,18 @@ std::string ToJson(const MetricsLine& line) {
 bool IsEvaluation(absl::string_view line) { return absl::StrContains(line, R"("kind":"eval")"); }
 
 std::optional<WrittenEvaluation> EvaluationIn(absl::string_view line, absl::string_view metric) {
-  if (!IsEvaluation(line)) return std::nullopt;
+  const bool goes_back = absl::StrContains(line, R"("kind":"back")");
+  if (!IsEvaluation(line) && !goes_back) return std::nullopt;
   const auto json = ParseJson(line);
-  if (!json.is_object() || TextAt(json, "kind") != "eval" || !json.contains("due")) {
-    return std::nullopt;
-  }
+  if (!json.is_object()) return std::nullopt;
+  const auto place = [&json](const char* name) { return ClampedCount(NumberAt(json, name)); };
+  if (TextAt(json, "kind") == kBack) return WrittenEvaluation{true, place("updates")};
+  if (TextAt(json, "kind") != "eval") return std::nullopt;
   const auto value = json.find(std::string(FigureOf(metric)));
   const bool is_told = value != json.end() && value->is_number();
+  // Before lines told when it was due, `updates` did, in sync.
   return WrittenEvaluation{
-      static_cast<int64_t>(NumberAt(json, "due")),
+      false, place(json.contains("due") ? "due" : "updates"),
       is_told ? value->get<double>() : std::numeric_limits<double>::quiet_NaN()};
 }
 

@@ -22,6 +22,10 @@ class MetricsFile {
   // Makes the file, or goes on with it (RecordFile::OpenLines). The error names it.
   static absl::StatusOr<MetricsFile> Create(const std::string& path);
 
+  // The job goes back to where so many updates were done: tests that were due later, of lines
+  // before this one, are of training in vain. On the disk when it returns.
+  absl::Status GoBack(int64_t updates);
+
   // Errors as RecordFile: the file stays valid.
   absl::Status Append(const MetricsLine& line);
 
@@ -36,10 +40,12 @@ std::string ToJson(const MetricsLine& line);
 // Whether such a line is of a test beside the training: sooner known than by parsing it.
 bool IsEvaluation(absl::string_view line);
 // What it tells then of a metric such as "eval/f1": when the test was due (MetricsLine), and NaN
-// where it tells no number. Nothing of other lines, and of what is no line.
+// where it tells no number; or that the job has gone back to where so many updates were done.
+// Nothing of other lines, and of what is no line.
 struct WrittenEvaluation {
-  int64_t due;
-  double value;
+  bool goes_back = false;
+  int64_t due = 0;
+  double value = 0;
 };
 std::optional<WrittenEvaluation> EvaluationIn(absl::string_view line, absl::string_view metric);
 

@@ -83,6 +83,8 @@ bool MetricsRecorder::Record(const MetricsLine& line, absl::Time now) {
   return is_written;
 }
 
+void MetricsRecorder::GoBack(int64_t updates) { WarnOnce(file_.GoBack(updates), &warned_); }
+
 bool MetricsRecorder::WarnOnce(const absl::Status& status, bool* warned) {
   if (status.ok() || *warned) return status.ok();
   *warned = true;

@@ -30,6 +30,8 @@ class MetricsRecorder {
   // Lines of tests are thinned out like those of the training: a fixed number for each doubling of
   // the run (line_stride.h). False if metrics.jsonl has not taken the line.
   bool Record(const MetricsLine& line, absl::Time now);
+  // As MetricsFile.
+  void GoBack(int64_t updates);
 
  private:
   MetricsRecorder(MetricsFile file, const Log* log) : file_(std::move(file)), log_(log) {}

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <system_error>
@@ -19,7 +18,6 @@
 #include "common/base/boot_id.h"
 #include "common/base/bytes.h"
 #include "common/base/entropy.h"
-#include "common/base/json.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint_part.h"
@@ -28,7 +26,6 @@
 #include "common/files/safetensors.h"
 #include "common/job/is_script.h"
 #include "common/job/job.h"
-#include "common/space/modes.h"
 #include "server/optimizers/optimizer.h"
 #include "server/run/figures.h"
 #include "server/run/metrics_file.h"
@@ -200,7 +197,12 @@ void RunFiles::KeepWritten() {
   ForEachLine(folder_.MetricsFile(), [&](absl::string_view line) {
     mutex_.AssertHeld();
     const std::optional<WrittenEvaluation> test = EvaluationIn(line, metric);
-    if (test.has_value()) kept_.OnEvaluation(test->due, test->value);
+    if (!test.has_value()) return;
+    if (test->goes_back) {
+      kept_.GoBack(test->due);
+    } else {
+      kept_.OnEvaluation(test->due, test->value);
+    }
   }).IgnoreError();
 }
 

@@ -354,6 +354,21 @@ TEST_F(KeptByAFigureTest, TheBestIsKeptAndNoneThatIsNoNumber) {
   files_->FlushLast();
   EXPECT_THAT(Names(), testing::ElementsAre("step-00000003", "step-00000007", "step-00000008"))
       << "those of 7 and 8 may still be tested";
+  // So does one that begins after the job went back to step 2, and what one that goes back knows.
+  for (const bool is_written : {true, false}) {
+    std::ofstream(folder_ + "/metrics.jsonl")
+        << metrics << (is_written ? "{\"kind\":\"back\",\"updates\":2}\n" : "");
+    Begin();
+    files_->KeepWritten();
+    if (!is_written) files_->GoBack(2);
+    RUBATO_ASSERT_OK(files_->WriteSummary(Summary()));
+    EXPECT_THAT(Contents(folder_ + "/summary.json"),
+                testing::Not(testing::HasSubstr("best_checkpoint")))
+        << "the test at step 3 was in vain";
+  }
+  Begin();
+  std::ofstream(folder_ + "/metrics.jsonl") << metrics;
+  files_->KeepWritten();
   RUBATO_ASSERT_OK(files_->WriteSummary(Summary()));
   EXPECT_THAT(Contents(folder_ + "/summary.json"), testing::HasSubstr(R"("best_checkpoint": {
     "path": "checkpoints/step-00000003",

@@ -52,6 +52,7 @@ bool AddLine(absl::string_view text, Parsed* parsed) {
   if (!line.is_object()) return false;
   const auto kind = line.find("kind");
   const auto step = line.find("step");
+  if (kind != line.end() && *kind == "back") return true;  // seen by what comes next
   if (kind == line.end() || !kind->is_string() || step == line.end() || !step->is_number()) {
     return false;
   }

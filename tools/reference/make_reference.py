@@ -42,10 +42,11 @@ METRICS = """# Metrics
 `metrics.jsonl` in a run's folder holds a JSON object a line. `kind` says what a line is about:
 `train` (means over the training samples since the last line, all in the mode that `mode` names, as
 `bounded, staleness 3`), `eval` (of the split that `split` names, while the job trains and at its
-end) or `test` (the final parameters on the test split). The training goes on while a test runs, so
-the line of a test stands behind lines of later steps: its `step` is that of the parameters that
-were tested. In the log lines that `rubato train` prints it is `eval_step`, or `test_step`, beside
-`step`, which tells how far the training is.
+end), `test` (the final parameters on the test split) or `back` (the job has gone back to where so
+many `updates` were done, and lines before it of later ones are of training in vain). The training
+goes on while a test runs, so the line of a test stands behind lines of later steps: its `step` is
+that of the parameters that were tested. In the log lines that `rubato train` prints it is
+`eval_step`, or `test_step`, beside `step`, which tells how far the training is.
 
 An *axis* tells where in the run a line is. A *curve* is drawn by `rubato plot` and TensorBoard. A
 *record* is in the file alone. What stands under *lines* says which kinds of line have the figure.

@@ -71,14 +71,18 @@ void KeptFolder::OnCheckpoint(const proto::Manifest& manifest) {
 absl::Status KeptFolder::OnTerm(std::optional<int64_t> step) {
   Open();
   kept_ = {};
-  knows_vain_ = true;
   for (const auto& [at, manifest] : there_) {
     kept_.Add(KeptCheckpoints::EntryOf(job_, PathOf(at), manifest));
   }
   const std::string& metric = job_.checkpoint().keep_best().metric();
   if (!ForEachLine(path_, [&](absl::string_view line) {
          const std::optional<WrittenEvaluation> test = EvaluationIn(line, metric);
-         if (test.has_value()) kept_.OnEvaluation(test->due, test->value);
+         if (!test.has_value()) return;
+         if (test->goes_back) {
+           kept_.GoBack(test->due);
+         } else {
+           kept_.OnEvaluation(test->due, test->value);
+         }
        }).ok()) {
     return absl::InternalError("best: the metrics cannot be read");
   }
@@ -93,10 +97,9 @@ absl::Status KeptFolder::OnTerm(std::optional<int64_t> step) {
 
 void KeptFolder::GoBack(int64_t step) {
   kept_.GoBack(step);
-  knows_vain_ = false;
-  for (auto test = tests_.upper_bound(step); test != tests_.end(); test = tests_.erase(test)) {
-    vain_.insert_or_assign(test->first, test->second);
-  }
+  RUBATO_CHECK(metrics_->GoBack(step).ok());
+  begun_at_ = fs::file_size(path_);  // it is flushed
+  tests_.erase(tests_.upper_bound(step), tests_.end());
   written_.erase(written_.upper_bound(step), written_.end());
 }
 
@@ -104,10 +107,8 @@ void KeptFolder::OnPowerLoss(uint64_t draw) {
   const uint64_t size = fs::file_size(path_);
   const uint64_t cut = begun_at_ + draw % (size - begun_at_ + 1);
   fs::resize_file(path_, cut);
-  for (std::map<int64_t, Test>* tests : {&tests_, &vain_}) {
-    for (auto test = tests->begin(); test != tests->end();) {
-      test = test->second.end > cut ? tests->erase(test) : std::next(test);
-    }
+  for (auto test = tests_.begin(); test != tests_.end();) {
+    test = test->second.end > cut ? tests_.erase(test) : std::next(test);
   }
   if (written_.empty() || written_.rbegin()->second) return;
   there_.erase(written_.rbegin()->first);
@@ -115,10 +116,8 @@ void KeptFolder::OnPowerLoss(uint64_t draw) {
 }
 
 std::optional<double> KeptFolder::ValueOf(int64_t step) const {
-  std::map<int64_t, Test> known = tests_;
-  if (knows_vain_) known.insert(vain_.begin(), vain_.end());
-  const auto after = known.upper_bound(step);
-  if (after == known.begin()) return std::nullopt;
+  const auto after = tests_.upper_bound(step);
+  if (after == tests_.begin()) return std::nullopt;
   return std::prev(after)->second.value;
 }
 

@@ -63,10 +63,6 @@ class KeptFolder {
     uint64_t end;
   };
   std::map<int64_t, Test> tests_;
-  // Of training in vain, which the file still tells. A term that goes on with what the shards have
-  // kept does not know them from others.
-  std::map<int64_t, Test> vain_;
-  bool knows_vain_ = false;
   uint64_t begun_at_ = 0;  // the term, of the file
 };
 

@@ -444,8 +444,8 @@ MUTANTS = {
         "if (!is_new || unit % 2 == 1) return false;",
     ]),
     "end_is_not_waited_for": ("//server/run:kept_checkpoints.cc", "best", [
-        "entry.is_of_end ? entry.step : entry.due;\n  if",
-        "entry.due;\n  if",
+        "const int64_t due = entry.awaited();\n  if",
+        "const int64_t due = entry.due;\n  if",
     ]),
     "best_is_not_kept": ("//server/run:kept_checkpoints.cc", "best", [
         "if (best.has_value()) candidates.insert(best->path);\n",
