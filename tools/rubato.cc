@@ -298,7 +298,8 @@ int Help(const Invocation& invocation) {
   std::vector<std::string> words;
   Flags flags("rubato help", "Prints what the verbs are, or the help of one.",
               {"rubato help train", "rubato help bench wire"});
-  flags.AddPositional(&words, "VERB", "the verb, and what it does", Flags::kOptional);
+  flags.AddPositional(&words, "VERB", "the verb, and what it measures or renders",
+                      Flags::kOptional);
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
   if (words.empty()) {
     std::fputs(HelpText().c_str(), stdout);
@@ -306,9 +307,9 @@ int Help(const Invocation& invocation) {
   }
   const Verb* verb = FindVerb(words[0]);
   if (verb == nullptr) return UnknownVerb(words[0]);
-  words.erase(words.begin());
-  words.push_back("--help");
-  return verb->run({invocation.program, verb->name, words, invocation.signals});
+  std::vector<std::string> rest = {"--help"};
+  if (words.size() > 1 && !absl::StartsWith(words[1], "-")) rest.insert(rest.begin(), words[1]);
+  return verb->run({invocation.program, verb->name, rest, invocation.signals});
 }
 
 int Version(const Invocation& invocation) {

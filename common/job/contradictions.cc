@@ -121,17 +121,17 @@ class Checks {
                              ", expected as many as mean has, which is ", normalize.mean_size()));
   }
 
-  // What the list is by default has no name, and an empty list would be the same.
   // Of a table.
   void CheckSeparator() {
     const std::string& separator = job_.data().separator();
     if (!report_.Given("data.separator") || !Sound({"data.separator"})) return;
     if (separator.size() == 1 && absl::string_view("\"\n\r").find(separator) == separator.npos)
       return;
-    report_.Add("data.separator",
-                absl::StrCat("found \"", absl::Utf8SafeCEscape(separator),
-                             "\", expected one character that is neither a quotation mark nor a "
-                             "line's end, such as \",\" or \"\\t\""));
+    report_.Add(
+        "data.separator",
+        absl::StrCat("found \"", absl::Utf8SafeCEscape(separator),
+                     "\", expected one ASCII character that is neither a quotation mark nor a "
+                     "line's end, such as \",\" or \"\\t\""));
   }
 
   // A column has one use.
@@ -153,6 +153,7 @@ class Checks {
     }
   }
 
+  // What the list is by default has no name, and an empty list would be the same.
   void CheckColumns() {
     if (!report_.Given("data.numeric") || !Sound({"data.numeric", "data.ignore"})) return;
     if (job_.data().numeric_size() == 0) {

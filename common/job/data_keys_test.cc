@@ -91,7 +91,8 @@ TEST(DataKeysTest, SaysWhatContradicts) {
       {"{format: csv, path: x, test_path: y, target: z, numeric: [a, z]}",
        "data.numeric: found the column \"z\" that data.target names already, expected each once"},
       {"{format: csv, path: x, test_path: y, target: z, separator: ;;}",
-       "data.separator: found \";;\", expected one character that is neither a quotation mark nor "
+       "data.separator: found \";;\", expected one ASCII character that is neither a quotation "
+       "mark nor "
        "a "
        "line's end, such as \",\" or \"\\t\""},
       {"{format: libsvm, path: x, test_path: y, task: classification, target_scale: 10}",

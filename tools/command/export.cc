@@ -36,10 +36,14 @@ absl::Status Copy(const SafetensorsReader& file, SafetensorsWriter* writer) {
 // The files of the slots; of format 1 all are in one.
 absl::StatusOr<std::vector<SafetensorsReader>> OpenSlots(const FoundParameters& found) {
   if (!found.manifest.has_value() || found.manifest->slots().empty()) {
+    if (found.manifest.has_value()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(found.folder, " holds no state of an optimizer: that of its job has none"));
+    }
     const std::vector<std::string> all =
         ListCheckpoints(RunFolder(found.folder).CheckpointFolder());
     return absl::FailedPreconditionError(
-        absl::StrCat(found.folder, " holds no state of an optimizer, which checkpoints have",
+        absl::StrCat(found.folder, " holds no state of an optimizer; look for it in a checkpoint",
                      all.empty() ? "" : absl::StrCat(", such as ", all.back())));
   }
   std::vector<SafetensorsReader> files;

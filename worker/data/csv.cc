@@ -99,13 +99,19 @@ absl::StatusOr<Places> Table::FindColumns(const std::string& where,
                                           const std::vector<std::string>& header) {
   absl::flat_hash_map<std::string, size_t> places;
   for (size_t i = 0; i < header.size(); ++i) {
-    const auto [other, is_new] = places.emplace(header[i], i);
-    if (!is_new && !ignored_.contains(header[i])) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, ": columns ", other->second + 1, " and ", i + 1, " are both named ",
-                       Quoted(header[i]), ", expected different names (data.ignore: [",
-                       Quoted(header[i]), "] leaves both out)"));
-    }
+    const std::string& name = header[i];
+    const auto [other, is_new] = places.emplace(name, i);
+    const bool has_use = name == config_.target() || absl::c_linear_search(categorical_, name);
+    const bool names_inputs = config_.numeric_size() > 0;
+    const bool is_used = has_use || (names_inputs ? absl::c_linear_search(config_.numeric(), name)
+                                                  : !ignored_.contains(name));
+    if (is_new || !is_used) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": columns ", other->second + 1, " and ", i + 1, " are both named ",
+                     Quoted(name), ", expected different names",
+                     has_use || names_inputs
+                         ? ""
+                         : absl::StrCat(" (data.ignore: [", Quoted(name), "] leaves both out)")));
   }
   Places result;
   result.width = header.size();

@@ -353,7 +353,11 @@ TEST_F(CsvTest, NamesLineAndColumnOfWhatIsWrong) {
               "its only column is \"rooms;age;sea;price\" (is data.separator right?)");
   ExpectWrong("rooms,age,sea,prices\n", ":1: has no column \"price\" (data.target; ",
               "did you mean \"prices\"?");
-  ExpectWrong("rooms,sea,rooms,price\n", ":1: ", "columns 1 and 3 are both named \"rooms\"");
+  ExpectWrong("rooms,sea,rooms,price\n", ":1: ",
+              "columns 1 and 3 are both named \"rooms\", expected different names (data.ignore: "
+              "[\"rooms\"] leaves both out)");
+  ExpectWrong("sea,rooms,sea,price\n",
+              ":1: ", "columns 1 and 3 are both named \"sea\", expected different names");
   ExpectWrong("rooms,age,sea,price\n", ": holds no records", "expected at least one");
   ExpectWrong("", ": is empty", "expected data");
   ExpectWrong("\n\n", ": holds nothing but empty lines", "expected a header");

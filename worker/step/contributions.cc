@@ -78,7 +78,7 @@ absl::Status Contributions::AddResults(absl::Span<const BatchResult> results,
     }
     progress->add_loss_sum(result.loss_sum);
     if (has_told) progress->add_told(result.told);
-    if (IsClassification(job_.loss().name())) {
+    if (!IsScript(job_) && IsClassification(job_.loss().name())) {
       progress->add_correct(result.correct);
       progress->add_judged(result.judged);
     }
