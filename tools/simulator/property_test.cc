@@ -58,9 +58,9 @@ void TellSeed(int) {
 // Each has shown a fault, for as long as cases are drawn as they were then.
 TEST(PropertyTest, SeedsThatHaveFailedOnce) {
   for (const uint64_t seed :
-       {32456,  35670,  36659,  38385,  39736,  52342,  57265,  60573,   105578,
-        116322, 125338, 130881, 185217, 197459, 225303, 372161, 382129,  465858,
-        493947, 615240, 627003, 932,    812549, 821895, 919470, 3118883, 3453600}) {
+       {32456,  35670,  36659,  38385,  39736,  52342,  57265,   60573,  105578, 116322,
+        125338, 130881, 185217, 197459, 225303, 372161, 382129,  465858, 493947, 615240,
+        627003, 932,    812549, 821895, 919470, 1139,   3118883, 3453600}) {
     const Scenario scenario = Scenario::Draw(seed);
     Coverage coverage;
     const absl::Status status = RunScenario(scenario, &coverage);
