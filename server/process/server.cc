@@ -300,7 +300,9 @@ absl::Status RunCoordinator(const proto::Job& job, ServerOptions options,
         CoordinatorServer::Create(job, options, job_digest, &log, std::move(remains)));
     const absl::Status status = server->Run(signals);
     if (!server->goes_back()) return status;
-    // One that came when the term was over was heard by nobody.
+    // One that came when the term was over was heard by nobody. One that comes before the next
+    // term listens ends the process at once: all is on the disk.
+    signals->OnSignal(nullptr);
     if (const int signal = signals->signal(); signal != 0) return InterruptedBy(signal);
     options.run_dir = server->run_dir();
     options.listen = server->address();
