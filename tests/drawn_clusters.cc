@@ -21,6 +21,7 @@ absl::StatusOr<SimulationSetting> DrawCluster(uint64_t seed, const proto::Mode& 
   scenario.checkpoints.clear();
   scenario.stops.clear();
   scenario.script_changes = false;
+  scenario.begins_from_file = false;
   // A server's death ends the job in any mode.
   const auto is_fatal = [](const Fault& fault) { return !IsSurvivable(fault.kind); };
   scenario.faults.erase(std::remove_if(scenario.faults.begin(), scenario.faults.end(), is_fatal),

@@ -131,17 +131,19 @@ bool NoneCounts(const proto::Loss& loss, const Examples& examples) {
 }
 
 absl::Status CheckTargets(const proto::Loss& loss, const Examples& validation, Source* source) {
+  const std::string by =
+      absl::StrCat(loss.has_ignore_index() ? "loss.ignore_index" : "",
+                   loss.has_ignore_index() && loss.class_weights_size() > 0 ? " and " : "",
+                   loss.class_weights_size() > 0 ? "loss.class_weights" : "");
   if (NoneCounts(loss, source->train)) {
     return absl::InvalidArgumentError(
-        "loss: none of the training's targets counts, by ignore_index and class_weights; expected "
-        "some to learn from");
+        absl::StrCat(by, ": none of the training's targets counts, expected some to learn from"));
   }
   for (const auto& [split, examples] :
        {std::pair("validation", &validation), {"test", &source->test}}) {
     if (!NoneCounts(loss, *examples)) continue;
-    source->notes.push_back(absl::StrCat(
-        "warning: none of the targets of the ", split,
-        " split counts, by loss.ignore_index and loss.class_weights, so it has no loss"));
+    source->notes.push_back(absl::StrCat("warning: none of the targets of the ", split,
+                                         " split counts, by ", by, ", so it has no loss"));
   }
   return absl::OkStatus();
 }

@@ -344,6 +344,16 @@ TEST(LoadDataTest, WarnsOfASplitOfWhichNoTargetCountsAndRefusesSuchTraining) {
   auto data = LoadData(job);
   RUBATO_ASSERT_OK(data);
   EXPECT_THAT(data->notes, ElementsAre(HasSubstr("none of the targets of the test split counts")));
+  job.mutable_data()->mutable_validation()->set_fraction(0.04);  // one of 30
+  const int32_t kept = LoadData(job)->validation.examples().labels[0];
+  job.mutable_loss()->set_ignore_index(kept);
+  data = LoadData(job);
+  RUBATO_ASSERT_OK(data);
+  ASSERT_EQ(data->validation.size(), 1);
+  EXPECT_THAT(data->notes, SizeIs(kept == only ? 2 : 1));
+  EXPECT_THAT(data->notes[0], HasSubstr("targets of the validation split counts, by "
+                                        "loss.ignore_index, so it has no loss"));
+  job.mutable_data()->clear_validation();
   job.mutable_loss()->set_ignore_index((only + 1) % 10);
   EXPECT_THAT(LoadData(job)->notes, IsEmpty());
   for (int label = 0; label < 10; ++label) {

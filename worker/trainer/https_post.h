@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace rubato {
 
@@ -13,6 +14,9 @@ namespace rubato {
 // the name. Unavailable, in one sentence, unless the answer has status 200.
 absl::Status HttpsPost(const std::string& url, const std::string& ca_file, const std::string& token,
                        const std::string& body, int patience_seconds);
+
+// Whether an answer that begins so has status 200.
+bool IsAccepted(absl::string_view answer);
 
 }  // namespace rubato
 
