@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <fstream>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,40 +15,35 @@
 
 namespace rubato {
 
-absl::StatusOr<RecordFile> RecordFile::OpenFor(int access, std::string path, int64_t max_bytes) {
-  const int fd = open(path.c_str(), access | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+absl::StatusOr<RecordFile> RecordFile::Open(std::string path, int64_t max_bytes) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
   return RecordFile(std::move(path), fd, max_bytes);
 }
 
-absl::StatusOr<RecordFile> RecordFile::Open(std::string path, int64_t max_bytes) {
-  return OpenFor(O_WRONLY, std::move(path), max_bytes);
-}
-
 absl::StatusOr<RecordFile> RecordFile::OpenLines(std::string path, int64_t max_bytes) {
-  RUBATO_ASSIGN_OR_RETURN(RecordFile file, OpenFor(O_RDWR, std::move(path), max_bytes));
+  RUBATO_ASSIGN_OR_RETURN(RecordFile file, Open(std::move(path), max_bytes));
   file.may_be_torn_ = true;
   return file;
 }
 
 absl::Status RecordFile::CutTornLine() {
-  const off_t size = lseek(fd_, 0, SEEK_END);
-  off_t end = size;
+  std::ifstream file(path_, std::ios::binary | std::ios::ate);
+  const std::streamoff size = file.tellg();
+  if (size <= 0) return absl::OkStatus();  // nothing is there, or it is a pipe
+  std::streamoff end = size;
   for (char buffer[4096]; end > 0;) {
-    const size_t piece = static_cast<size_t>(std::min<off_t>(end, sizeof buffer));
-    const off_t begin = end - static_cast<off_t>(piece);
-    const ssize_t read = pread(fd_, buffer, piece, begin);
-    if (read < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path_));
-    if (read != static_cast<ssize_t>(piece)) {
-      return absl::DataLossError(absl::StrCat(path_, " is shorter than it was a moment ago"));
-    }
-    const size_t newline = absl::string_view(buffer, piece).rfind('\n');
+    const std::streamoff piece = std::min<std::streamoff>(end, sizeof buffer);
+    file.seekg(end - piece);
+    if (!file.read(buffer, piece)) break;
+    const size_t newline = absl::string_view(buffer, static_cast<size_t>(piece)).rfind('\n');
     if (newline != absl::string_view::npos) {
-      end = begin + static_cast<off_t>(newline) + 1;
+      end += static_cast<std::streamoff>(newline) + 1 - piece;
       break;
     }
-    end = begin;
+    end -= piece;
   }
+  if (!file) return absl::UnavailableError(absl::StrCat("cannot read ", path_));
   if (end >= size || ftruncate(fd_, end) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot repair ", path_));
 }

@@ -49,7 +49,6 @@ class RecordFile {
  private:
   RecordFile(std::string path, int fd, int64_t max_bytes)
       : path_(std::move(path)), fd_(fd), max_bytes_(max_bytes) {}
-  static absl::StatusOr<RecordFile> OpenFor(int access, std::string path, int64_t max_bytes);
 
   // What is behind the last newline.
   absl::Status CutTornLine();
