@@ -228,9 +228,9 @@ int Simulation::WorkerCard(int index) {
 absl::StatusOr<std::unique_ptr<WorkerModel>> Simulation::MakeModel() {
   const proto::Job& job = setting_.job;
   if (setting_.data != nullptr) return RealWorker::Create(job, setting_.data, &floats_);
-  return std::make_unique<SymbolicWorker>(blocks_.placement.space().blocks(), job.seed(),
-                                          IsScript(job), setting_.non_finite_in, LeavesOut(),
-                                          job.optimizer().has_clip_grad_norm());
+  return std::make_unique<SymbolicWorker>(
+      blocks_.placement.space().blocks(), job.seed(), IsScript(job), setting_.non_finite_in,
+      LeavesOut(), job.optimizer().has_clip_grad_norm(), job.checkpoint().has_keep_best());
 }
 
 absl::Status Simulation::MakeWorker(int index) {

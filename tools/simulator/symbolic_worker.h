@@ -31,13 +31,15 @@ class SymbolicWorker : public WorkerModel {
  public:
   // Of its gradients one of `non_finite_in` is not finite (symbol.h; 0: none). With `leaves_out` it
   // leaves such contributions out, and with `judges` it sends none before it has seen all of it.
+  // Its tests have an accuracy with `tells_accuracy`.
   SymbolicWorker(int64_t blocks, uint64_t seed, bool is_script, uint64_t non_finite_in,
-                 bool leaves_out, bool judges)
+                 bool leaves_out, bool judges, bool tells_accuracy)
       : seed_(seed),
         is_script_(is_script),
         non_finite_in_(non_finite_in),
         leaves_out_(leaves_out),
         judges_(judges),
+        tells_accuracy_(tells_accuracy),
         values_(blocks) {}
 
   void OnBlock(int64_t block, const Content& content) override { values_[block] = content.symbol; }
@@ -90,7 +92,7 @@ class SymbolicWorker : public WorkerModel {
       result.set_unit(unit);
       result.set_loss_sum(TestLoss(unit));
       result.set_samples(1);
-      result.set_correct(TestAccuracy(seed_, unit));
+      if (tells_accuracy_) result.set_correct(TestAccuracy(seed_, unit));
       if (is_script_) result.set_judged(1);
     }
     results.back().set_is_final(is_final);
@@ -103,6 +105,7 @@ class SymbolicWorker : public WorkerModel {
   const uint64_t non_finite_in_;
   const bool leaves_out_;
   const bool judges_;
+  const bool tells_accuracy_;
   std::vector<uint64_t> values_;
 };
 
