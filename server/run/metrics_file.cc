@@ -9,6 +9,7 @@
 #include "common/base/json.h"
 #include "common/base/max_count.h"
 #include "common/base/status.h"
+#include "common/files/run_folder.h"
 
 namespace rubato {
 
@@ -48,20 +49,26 @@ std::string ToJson(const MetricsLine& line) {
 
 bool IsEvaluation(absl::string_view line) { return absl::StrContains(line, R"("kind":"eval")"); }
 
-std::optional<WrittenEvaluation> EvaluationIn(absl::string_view line, absl::string_view metric) {
-  const bool goes_back = absl::StrContains(line, R"("kind":"back")");
-  if (!IsEvaluation(line) && !goes_back) return std::nullopt;
-  const auto json = ParseJson(line);
-  if (!json.is_object()) return std::nullopt;
-  const auto place = [&json](const char* name) { return ClampedCount(NumberAt(json, name)); };
-  if (TextAt(json, "kind") == kBack) return WrittenEvaluation{true, place("updates")};
-  if (TextAt(json, "kind") != "eval") return std::nullopt;
-  const auto value = json.find(std::string(FigureOf(metric)));
-  const bool is_told = value != json.end() && value->is_number();
-  // Before lines told when it was due, `updates` did, in sync.
-  return WrittenEvaluation{
-      false, place(json.contains("due") ? "due" : "updates"),
-      is_told ? value->get<double>() : std::numeric_limits<double>::quiet_NaN()};
+absl::StatusOr<std::map<int64_t, double>> WrittenEvaluations(const std::string& path,
+                                                             absl::string_view metric) {
+  const std::string figure(FigureOf(metric));
+  std::map<int64_t, double> evaluations;
+  RUBATO_RETURN_IF_ERROR(ForEachLine(path, [&](absl::string_view line) {
+    if (!IsEvaluation(line) && !absl::StrContains(line, R"("kind":"back")")) return;
+    const auto json = ParseJson(line);
+    if (!json.is_object()) return;
+    const auto place = [&json](const char* name) { return ClampedCount(NumberAt(json, name)); };
+    if (TextAt(json, "kind") == kBack) {
+      evaluations.erase(evaluations.upper_bound(place("updates")), evaluations.end());
+    } else if (TextAt(json, "kind") == "eval") {
+      const auto value = json.find(figure);
+      const bool is_told = value != json.end() && value->is_number();
+      // Before lines told when it was due, `updates` did, in sync.
+      evaluations[place(json.contains("due") ? "due" : "updates")] =
+          is_told ? value->get<double>() : std::numeric_limits<double>::quiet_NaN();
+    }
+  }));
+  return evaluations;
 }
 
 std::string ToJson(const Summary& summary, const std::string& digest,

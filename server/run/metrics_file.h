@@ -3,6 +3,7 @@
 #define RUBATO_SERVER_RUN_METRICS_FILE_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,15 +40,10 @@ class MetricsFile {
 std::string ToJson(const MetricsLine& line);
 // Whether such a line is of a test beside the training: sooner known than by parsing it.
 bool IsEvaluation(absl::string_view line);
-// What it tells then of a metric such as "eval/f1": when the test was due (MetricsLine), and NaN
-// where it tells no number; or that the job has gone back to where so many updates were done.
-// Nothing of other lines, and of what is no line.
-struct WrittenEvaluation {
-  bool goes_back = false;
-  int64_t due = 0;
-  double value = 0;
-};
-std::optional<WrittenEvaluation> EvaluationIn(absl::string_view line, absl::string_view metric);
+// What such a file tells of a metric such as "eval/f1", by when the test was due (MetricsLine): NaN
+// where a test has no number for it; nothing of tests of training in vain. Errors as ForEachLine.
+absl::StatusOr<std::map<int64_t, double>> WrittenEvaluations(const std::string& path,
+                                                             absl::string_view metric);
 
 // What checkpoint.keep_best has kept.
 struct BestCheckpoint {

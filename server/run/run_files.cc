@@ -194,16 +194,9 @@ void RunFiles::KeepWritten() {
   }
   const std::string& metric = job_.checkpoint().keep_best().metric();
   if (metric.empty()) return;
-  ForEachLine(folder_.MetricsFile(), [&](absl::string_view line) {
-    mutex_.AssertHeld();
-    const std::optional<WrittenEvaluation> test = EvaluationIn(line, metric);
-    if (!test.has_value()) return;
-    if (test->goes_back) {
-      kept_.GoBack(test->due);
-    } else {
-      kept_.OnEvaluation(test->due, test->value);
-    }
-  }).IgnoreError();
+  const auto evaluations = WrittenEvaluations(folder_.MetricsFile(), metric);
+  if (!evaluations.ok()) return;
+  for (const auto& [due, value] : *evaluations) kept_.OnEvaluation(due, value);
 }
 
 void RunFiles::GoBack(int64_t step) {

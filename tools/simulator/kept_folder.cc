@@ -74,18 +74,9 @@ absl::Status KeptFolder::OnTerm(std::optional<int64_t> step) {
   for (const auto& [at, manifest] : there_) {
     kept_.Add(KeptCheckpoints::EntryOf(job_, PathOf(at), manifest));
   }
-  const std::string& metric = job_.checkpoint().keep_best().metric();
-  if (!ForEachLine(path_, [&](absl::string_view line) {
-         const std::optional<WrittenEvaluation> test = EvaluationIn(line, metric);
-         if (!test.has_value()) return;
-         if (test->goes_back) {
-           kept_.GoBack(test->due);
-         } else {
-           kept_.OnEvaluation(test->due, test->value);
-         }
-       }).ok()) {
-    return absl::InternalError("best: the metrics cannot be read");
-  }
+  const auto evaluations = WrittenEvaluations(path_, job_.checkpoint().keep_best().metric());
+  if (!evaluations.ok()) return absl::InternalError("best: the metrics cannot be read");
+  for (const auto& [due, value] : *evaluations) kept_.OnEvaluation(due, value);
   if (!step.has_value() || there_.empty() || there_.rbegin()->first == *step) {
     return absl::OkStatus();
   }
