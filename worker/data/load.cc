@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
@@ -22,6 +21,7 @@
 #include "worker/data/split.h"
 #include "worker/data/statistics.h"
 #include "worker/data/text.h"
+#include "worker/model/loss.h"
 
 namespace rubato {
 namespace {
@@ -121,13 +121,14 @@ void Describe(const proto::Data& config, const Normalization& normalization, Sou
   description.Clear();
 }
 
-// Whether the loss ignores all targets, or weighs them with 0.
+// Whether the loss ignores all targets, or weighs them with 0. A loss that does not fit the data is
+// refused where its objective is made.
 bool NoneCounts(const proto::Loss& loss, const Examples& examples) {
   if (examples.size() == 0 || examples.classes == 0) return false;
-  return absl::c_none_of(examples.labels, [&loss](int32_t label) {
-    if (loss.has_ignore_index() && label == loss.ignore_index()) return false;
-    return label >= loss.class_weights_size() || static_cast<float>(loss.class_weights(label)) > 0;
-  });
+  const absl::StatusOr<Objective> objective =
+      ObjectiveFor(loss, examples.classes, /*target_values=*/0, examples.labels_each);
+  return objective.ok() && WeighsLabels(*objective) &&
+         WeightOfLabels(*objective, examples.labels) == 0;
 }
 
 absl::Status CheckTargets(const proto::Loss& loss, const Examples& validation, Source* source) {
