@@ -92,9 +92,7 @@ TEST(DataKeysTest, SaysWhatContradicts) {
        "data.numeric: found the column \"z\" that data.target names already, expected each once"},
       {"{format: csv, path: x, test_path: y, target: z, separator: ;;}",
        "data.separator: found \";;\", expected one ASCII character that is neither a quotation "
-       "mark nor "
-       "a "
-       "line's end, such as \",\" or \"\\t\""},
+       "mark nor a line's end, such as \",\" or \"\\t\""},
       {"{format: libsvm, path: x, test_path: y, task: classification, target_scale: 10}",
        "data.target_scale: found beside data.task: classification"},
       {"{format: glyphs, normalize: yes}", "data.normalize.by: found yes, expected values or auto"},

@@ -96,8 +96,7 @@ TEST_F(CsvTest, RefusesNumbersWithFractionsAsClassesUnlessTheTaskSaysThatTheyAre
   ExpectWrong(prices,
               ":3: found the target \"99.5\", a number with a fraction, as the label of a class",
               "expected an integer or a name (loss: mse, l1 and huber predict numbers; data.task: "
-              "classification "
-              "says that they are classes)",
+              "classification says that they are classes)",
               true);
   EXPECT_EQ(Read("rooms,sea,price\n3,near,1.0\n4,far,2.0\n", true)->train.classes, 2);
   EXPECT_EQ(Read("rooms,sea,price\n3,near,1.5\n4,far,small\n", true)->train.classes, 2);
